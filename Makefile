@@ -1,0 +1,76 @@
+# Everything a developer runs. `make venv` is done by itself where a target needs it.
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCKS := requirements.lock $(if $(CUDA),requirements-cuda.lock)
+
+# The interpreter that makes the virtual environment: python3.11, else python3 if it is new enough.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help venv demo test check format lock bench clean
+
+help:
+	@echo 'make demo    migrate MiniLM to OpenCL; writes out/minilm.html and out/minilm.json'
+	@echo 'make test    the fast tests, then those that need a device'
+	@echo 'make check   lint, formatting, types, layers'
+	@echo 'make format  mend what the linter and the formatter can'
+	@echo 'make bench   the measurements under bench/'
+	@echo 'make venv    the virtual environment (CUDA=1: with the libraries of the CUDA build of torch)'
+	@echo 'make lock    resolve the lock files anew'
+	@echo 'make clean   remove the virtual environment, caches and out/'
+
+venv: $(VENV)/.installed
+
+# Made from scratch whenever the lock changes or an earlier attempt was interrupted: the stamp is written last.
+$(VENV)/.locked: $(LOCKS)
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Tapestry needs Python 3.11 or newer; got: $$('$(PYTHON)' --version 2>&1 || true)"; \
+	  echo "Install it, or name one: make venv PYTHON=/path/to/python3.11"; exit 1; }
+	'$(PYTHON)' -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps $(LOCKS:%=-r %)
+	@$(BIN)/python -c 'import torch' || { \
+	  echo; \
+	  echo 'torch is installed but does not import. If a CUDA library is missing above, pip chose the CUDA build.'; \
+	  echo 'Either  make venv CUDA=1  installs its libraries too (several GB), or point pip at the CPU wheels of'; \
+	  echo 'PyTorch 2.13.0 (PIP_EXTRA_INDEX_URL, see the installation page of PyTorch) and run  make venv  again.'; \
+	  exit 1; }
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: venv
+	@mkdir -p out
+	$(BIN)/tapestry migrate demo:minilm --to opencl --report out/minilm.html --json out/minilm.json
+
+# No system package is needed so far: OpenCL comes with the PoCL wheel.
+test: venv
+	$(BIN)/python -m pytest -q -n auto -m 'not opencl and not slow'
+	$(BIN)/python -m pytest -q --require-devices -m 'opencl or slow'
+
+check: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+format: venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock:
+	'$(PYTHON)' -m venv --clear build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	build/lock/bin/python tools/lock.py
+
+bench: venv
+	@set -e; for script in bench/*.py; do \
+	  [ -e "$$script" ] || { echo 'bench/ holds no script'; exit 1; }; \
+	  echo "$$script"; $(BIN)/python "$$script"; done
+
+clean:
+	rm -rf $(VENV) build out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
