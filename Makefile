@@ -19,7 +19,7 @@ help:
 	@echo 'make format  mend what the linter and the formatter can'
 	@echo 'make bench   the measurements under bench/'
 	@echo 'make venv    the virtual environment (CUDA=1: with the libraries of the CUDA build of torch)'
-	@echo 'make lock    resolve the lock files anew'
+	@echo 'make lock    resolve the lock files (ARGS=--upgrade: with the newest versions)'
 	@echo 'make clean   remove the virtual environment, caches and out/'
 
 venv: $(VENV)/.installed
@@ -65,7 +65,7 @@ format: venv
 lock:
 	'$(PYTHON)' -m venv --clear build/lock
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	build/lock/bin/python tools/lock.py
+	build/lock/bin/python tools/lock.py $(ARGS)
 
 bench: venv
 	@set -e; for script in bench/*.py; do \
