@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 LOCKS := requirements.lock $(if $(CUDA),requirements-cuda.lock)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 # The interpreter that makes the virtual environment: python3.11, else python3 if it is new enough.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -25,12 +26,14 @@ help:
 venv: $(VENV)/.installed
 
 # Made from scratch whenever the lock changes or an earlier attempt was interrupted: the stamp is written last.
-$(VENV)/.locked: $(LOCKS)
+# torch's CPU build goes in first where pip can find it, since pip would prefer the index's CUDA build to a local file.
+$(VENV)/.locked: $(LOCKS) requirements-cpu.lock
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Tapestry needs Python 3.11 or newer; got: $$('$(PYTHON)' --version 2>&1 || true)"; \
 	  echo "Install it, or name one: make venv PYTHON=/path/to/python3.11"; exit 1; }
 	'$(PYTHON)' -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps $(LOCKS:%=-r %)
+	$(if $(CUDA),,$(INSTALL) --require-hashes -r requirements-cpu.lock || echo 'No CPU build of torch here: on to the index.')
+	$(INSTALL) --require-hashes $(LOCKS:%=-r %)
 	@$(BIN)/python -c 'import torch' || { \
 	  echo; \
 	  echo 'torch is installed but does not import. If a CUDA library is missing above, pip chose the CUDA build.'; \
@@ -40,7 +43,7 @@ $(VENV)/.locked: $(LOCKS)
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.locked pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
 demo: venv

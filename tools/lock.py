@@ -1,4 +1,8 @@
-"""Resolve requirements.lock and requirements-cuda.lock from pyproject.toml (run by ``make lock``).
+"""Resolve the lock files from pyproject.toml (run by ``make lock``).
+
+``requirements.lock`` is everything that the demo and the tests need. ``requirements-cpu.lock`` is torch's CPU build,
+which lies outside the public index: installed first where pip is set up to find it, it satisfies the main lock.
+``requirements-cuda.lock`` is what the index's Linux build of torch needs in addition: several GB that no test uses.
 
 The locks hold names, versions and SHA-256 hashes, and no addresses: where packages come from is pip's own
 configuration. They are complete, so that pip installs them with ``--no-deps --require-hashes``. Arguments go to
@@ -18,17 +22,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN = ROOT / "requirements.lock"
+CPU = ROOT / "requirements-cpu.lock"
 CUDA = ROOT / "requirements-cuda.lock"
 EXTRAS = ("bringup", "opencl", "tvm", "hf", "demo", "report", "dev")
 
 #: The demo model's package is read as a folder of files and never imported, so what it would import is left out.
 EXCLUDES = ("sentence-transformers",)
 
-#: What only the CUDA build of torch needs: several GB that no test uses, so it has a lock of its own.
+#: What only the CUDA build of torch needs.
 CUDA_ONLY = re.compile(r"^(nvidia-|cuda-|triton\b)")
-
-#: pip may be set up to find another build of torch than the public index's (the CPU wheels): both are accepted.
-SEVERAL_BUILDS = "torch"
 
 HEADER = "# Written by `make lock`. Install with: pip install --require-hashes --no-deps -r {name}\n"
 
@@ -37,14 +39,15 @@ Lock = dict[str, tuple[str, frozenset[str]]]
 
 
 def main(arguments: list[str]) -> None:
-    """Write both locks; subprocess.CalledProcessError when the resolver or pip fails."""
-    old = {**read(MAIN), **read(CUDA)}
-    resolved = resolve(old, arguments)
-    line, hashes = resolved[SEVERAL_BUILDS]
-    hashes |= {served_here(line.partition(";")[0].strip())}
-    if old.get(SEVERAL_BUILDS, ("",))[0] == line:
-        hashes |= old[SEVERAL_BUILDS][1]
-    resolved[SEVERAL_BUILDS] = (line, hashes)
+    """Write the locks; subprocess.CalledProcessError when the resolver or pip fails."""
+    resolved = resolve({**read(MAIN), **read(CUDA)}, arguments)
+    cpu_line = f"{resolved['torch'][0]}+cpu ; sys_platform == 'linux'"
+    old_line, cpu_hashes = read(CPU).get("torch", ("", frozenset[str]()))
+    if old_line != cpu_line:
+        cpu_hashes = frozenset({served_here(cpu_line.partition(" ;")[0])})
+    write(CPU, {"torch": (cpu_line, cpu_hashes)})
+    # A CPU build that an index serves with its hash is then also a candidate for the main lock.
+    resolved["torch"] = (resolved["torch"][0], resolved["torch"][1] | cpu_hashes)
     write(MAIN, {name: entry for name, entry in resolved.items() if not CUDA_ONLY.match(name)})
     write(CUDA, {name: entry for name, entry in resolved.items() if CUDA_ONLY.match(name)})
 
