@@ -1,0 +1,154 @@
+"""From a Relax module to kernels' source text and a flat list of launches. TVM's device runtimes are not used.
+
+Not here: import (importer.py); what becomes of the plan (compile.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from torch import fx
+from tvm import relax, tirx
+from tvm.s_tir import dlight
+from tvm.tirx.build import split_host_device_mods
+
+from tapestry.backends.tvm.adapter.flatten import flatten
+from tapestry.backends.tvm.adapter.importer import Importer
+from tapestry.backends.tvm.options import TvmOptions
+from tapestry.backends.tvm.plan import Kernel, Plan
+from tapestry.backends.tvm.targets import DeviceTarget
+from tapestry.errors import CompileError, TapestryError
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Host functions after the split (how kernels are launched), and the device functions' source."""
+
+    main: Any
+    hosts: dict[str, Any]
+    kernels: tuple[Kernel, ...]
+    source: str
+
+
+def build(module: fx.GraphModule, target: DeviceTarget, options: TvmOptions) -> Plan:
+    """Compile a decomposed graph with at least one result.
+
+    Raises UnsupportedError for an operator without a converter, CompileError with TVM's own reason.
+    """
+    try:
+        tvm_target = tvm.target.Target({"kind": target.kind})
+        lowered = _lower(Importer().import_graph(module), tvm_target, target, options)
+        return flatten(lowered.main, lowered.hosts, lowered.kernels, lowered.source)
+    except TapestryError:
+        raise
+    except Exception as error:
+        raise CompileError(f"TVM: {type(error).__name__}: {_reason(error)}") from error
+
+
+def _schedules(options: TvmOptions) -> list[Any]:
+    gpu = dlight.gpu
+    if options.schedule == "fallback":
+        return [gpu.Fallback()]
+    return [gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()]
+
+
+def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions) -> Lowered:
+    passes = relax.transform
+    with tvm_target:
+        mod = tvm.transform.Sequential(
+            [
+                passes.DecomposeOpsForInference(),
+                passes.CanonicalizeBindings(),
+                passes.LegalizeOps(),
+                passes.AnnotateTIROpPattern(),
+                passes.FuseOps(),
+                passes.FuseTIR(),
+                passes.RewriteDataflowReshape(),
+                passes.DeadCodeElimination(),
+                dlight.ApplyDefaultSchedule(*_schedules(options)),
+            ]
+        )(mod)
+    functions = {
+        variable.name_hint: function.with_attr("global_symbol", variable.name_hint)
+        for variable, function in mod.functions.items()
+        if isinstance(function, tirx.PrimFunc)
+    }
+    main = mod["main"]
+    if not functions:
+        return Lowered(main, {}, (), "")
+    capture = _KeepSplit()
+    pipeline, _, finish_device = tirx.get_default_tir_pipeline(tvm_target)
+    with tvm.transform.PassContext(opt_level=3, instruments=[capture]):
+        bound = tirx.transform.BindTarget(tvm_target.with_host(tvm.target.Target("llvm")))(tvm.IRModule(functions))
+        final = pipeline(bound)
+    hosts = {
+        variable.name_hint: function
+        for variable, function in capture.module.functions.items()
+        if "calling_conv" not in function.attrs or function.attrs["calling_conv"] != 2
+    }
+    _, devices = split_host_device_mods(final)
+    device = {
+        variable: function
+        for kind, part in devices.items()
+        for variable, function in finish_device()(part).functions.items()
+    }
+    kernels, source = _sources(device, next(iter(devices)), target)
+    return Lowered(main, hosts, kernels, source)
+
+
+@tvm.ir.instrument.pass_instrument
+class _KeepSplit:
+    """Keeps the module as it is right after host and device are told apart: the launches are still readable."""
+
+    def __init__(self) -> None:
+        self.module: Any = None
+
+    def run_after_pass(self, mod: Any, info: Any) -> None:
+        if info.name == "tirx.SplitHostDevice":
+            self.module = mod
+
+
+def _sources(functions: dict[Any, Any], tvm_target: Any, target: DeviceTarget) -> tuple[tuple[Kernel, ...], str]:
+    """The kernels by name, and their common source text (empty when each has its own)."""
+    make = tvm.get_global_func(f"target.build.{target.kind}")
+    ordered = sorted(functions.items(), key=lambda entry: entry[0].name_hint)
+    kernels: list[Kernel] = []
+    for variable, function in ordered:
+        buffers = [p for p in function.params if _is_buffer(p)]
+        text = ""
+        access = "x" * len(buffers)
+        if target.one_entry:
+            made = make(tvm.IRModule({variable: function}), tvm_target)
+            text = _wgsl(made.inspect_source(""))
+            access = _access(made.inspect_source("func_info"), variable.name_hint, access)
+        kernels.append(Kernel(variable.name_hint, access, text))
+    if target.one_entry:
+        return tuple(kernels), ""
+    source = make(tvm.IRModule(dict(ordered)), tvm_target).inspect_source("")
+    return tuple(kernels), source
+
+
+def _is_buffer(parameter: Any) -> bool:
+    return type(parameter.ty).__name__ in {"BufferType", "PointerType"}
+
+
+def _wgsl(text: str) -> str:
+    """TVM stores bool as ``i8``, which WGSL does not have."""
+    return re.sub(r"\bi8\b", "i32", text)
+
+
+def _access(info: str, name: str, default: str) -> str:
+    try:
+        found = json.loads(info)[name]["launch_param_tags"]
+    except (ValueError, KeyError):
+        return default
+    return default if not found else default
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"

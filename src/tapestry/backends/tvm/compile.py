@@ -1,0 +1,143 @@
+"""compile_graph: a closed ATen graph to a Compiled, by way of TVM. The pipeline, without TVM's own API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from tapestry.backends.tvm.decompose import decompose
+from tapestry.backends.tvm.options import TvmOptions
+from tapestry.backends.tvm.partition import Constant, Parts, partition
+from tapestry.backends.tvm.plan import Literal, Plan
+from tapestry.backends.tvm.supports import graph_refusal
+from tapestry.backends.tvm.targets import DeviceTarget, target_for
+from tapestry.errors import CompileError
+from tapestry.program.graph import Call, Graph, Ref, TensorSpec
+from tapestry.program.serial import dtype_name, dtype_named, dumps
+from tapestry.runtime.device import DeviceInfo
+from tapestry.runtime.module import Compiled, ConstantDecl, KernelDecl, KernelModule, LaunchDecl, Scalar, TensorDecl
+
+NAME = "tvm"
+
+
+def compile_graph(graph: Graph, info: DeviceInfo, options: TvmOptions) -> Compiled:
+    """Compile a graph for a device kind; the same graph and options give equal bytes.
+
+    Raises UnsupportedError (an operator, dtype or shape that this backend does not take, with the reason) or
+    CompileError (the compiler's own reason, or a result whose shape or dtype is not eager's).
+    """
+    graph_refusal(graph, info)
+    target = target_for(info)
+    parts = partition(graph, decompose(graph))
+    plan = _empty_plan()
+    if parts.device_results:
+        from tapestry.backends.tvm.adapter.lower import build
+
+        plan = build(parts.device, target, options)
+    return _Assembly(graph, parts, plan, target).compiled()
+
+
+def _empty_plan() -> Plan:
+    return Plan((), (), (), (), (), (), "")
+
+
+class _Assembly:
+    """Puts the plan's slots, the constants and the region's inputs and outputs into one list of tensors."""
+
+    def __init__(self, graph: Graph, parts: Parts, plan: Plan, target: DeviceTarget) -> None:
+        self._graph = graph
+        self._parts = parts
+        self._plan = plan
+        self._target = target
+        self._tensors = [
+            TensorDecl(slot.shape, slot.dtype, target.stored(slot.dtype), slot.alias) for slot in plan.slots
+        ]
+        self._constants: list[ConstantDecl] = []
+        self._inputs = [-1] * len(graph.inputs)
+        self._prepared: dict[int, int] = {}
+
+    def compiled(self) -> Compiled:
+        placeholders = iter(self._plan.inputs)
+        for number, slot in zip(self._parts.inputs, placeholders, strict=False):
+            self._inputs[number] = slot
+        for constant, slot in zip(self._parts.constants, placeholders, strict=True):
+            self._fill(slot, constant)
+        outputs = tuple(self._output(place) for place in self._parts.outputs)
+        preparation = self._with_literals(self._parts.preparation, self._plan.literals)
+        self._verify(outputs)
+        return Compiled(
+            NAME,
+            self._module(),
+            tuple(self._tensors),
+            tuple(self._inputs),
+            outputs,
+            tuple(self._launches()),
+            tuple(sorted(self._constants, key=lambda entry: entry.tensor)),
+            dumps(preparation) if preparation.outputs else b"",
+        )
+
+    def _fill(self, slot: int, constant: Constant) -> None:
+        self._constants.append(ConstantDecl(slot, constant.source, constant.index))
+        if constant.source == "input":
+            self._inputs[constant.index] = slot
+        else:
+            self._prepared[constant.index] = slot
+
+    def _tensor(self, spec: TensorSpec) -> int:
+        dtype = dtype_name(spec.dtype)
+        self._tensors.append(TensorDecl(spec.shape, dtype, self._target.stored(dtype)))
+        return len(self._tensors) - 1
+
+    def _output(self, place: int | Constant) -> int:
+        if isinstance(place, int):
+            return self._plan.outputs[place]
+        if place.source == "prepared":
+            if place.index not in self._prepared:
+                self._fill(self._tensor(self._prepared_spec(place.index)), place)
+            return self._prepared[place.index]
+        entry = self._graph.inputs[place.index]
+        if self._inputs[place.index] < 0:
+            slot = self._tensor(entry.spec)
+            self._inputs[place.index] = slot
+            if entry.constant:
+                self._fill(slot, place)
+        return self._inputs[place.index]
+
+    def _prepared_spec(self, index: int) -> TensorSpec:
+        return self._parts.preparation.spec(self._parts.preparation.outputs[index])
+
+    def _with_literals(self, graph: Graph, literals: Sequence[Literal]) -> Graph:
+        """The preparation, which also makes the single values that TVM left outside of its kernels."""
+        calls, outputs = list(graph.calls), list(graph.outputs)
+        for literal in literals:
+            slot = self._plan.slots[literal.slot]
+            spec = TensorSpec(slot.shape, torch.empty(slot.shape, device="meta").stride(), dtype_named(slot.dtype))
+            name = f"n{len(calls)}"
+            args = (slot.shape, literal.value)
+            calls.append(Call(name, torch.ops.aten.full.default, args, (("dtype", spec.dtype),), (spec,)))
+            self._constants.append(ConstantDecl(literal.slot, "prepared", len(outputs)))
+            outputs.append(Ref(name))
+        return Graph(graph.inputs, tuple(calls), tuple(outputs))
+
+    def _module(self) -> KernelModule:
+        kernels = tuple(KernelDecl(kernel.name, kernel.access) for kernel in self._plan.kernels)
+        return KernelModule(self._target.language, self._plan.source, kernels)
+
+    def _launches(self) -> Iterable[LaunchDecl]:
+        for step in self._plan.steps:
+            args: tuple[int | Scalar, ...] = step.args
+            yield LaunchDecl(step.kernel, args, step.grid, step.block)
+
+    def _verify(self, outputs: tuple[int, ...]) -> None:
+        """Eager's shapes and dtypes, or CompileError: a lowering that drops or changes a result is never run."""
+        wanted = [self._graph.spec(ref) for ref in self._graph.outputs]
+        got = [self._tensors[place] for place in outputs]
+        if len(got) != len(wanted):
+            raise CompileError(f"the lowering gives {len(got)} results, expected {len(wanted)}")
+        for number, (tensor, spec) in enumerate(zip(got, wanted, strict=True)):
+            if tensor.shape != spec.shape or tensor.dtype != dtype_name(spec.dtype):
+                raise CompileError(
+                    f"the lowering gives result {number} as {tensor.dtype}{list(tensor.shape)}, "
+                    f"expected {dtype_name(spec.dtype)}{list(spec.shape)}"
+                )

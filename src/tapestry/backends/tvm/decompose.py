@@ -1,0 +1,328 @@
+"""From the operators that users write to those that the TVM importer computes right.
+
+torch's core ATen table, with our own formulas where the core table keeps an operator that TVM gets wrong or lacks
+(a one-pass variance in layer_norm, dropped index signs, ``alpha``, masked softmax rows). Not here: anything of TVM.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tapestry.errors import CompileError, TapestryError, UnsupportedError
+from tapestry.program.fx import to_fx
+from tapestry.program.graph import Graph
+
+aten = torch.ops.aten
+
+Table = dict[torch._ops.OperatorBase, Callable[..., object]]
+
+
+def decompose(graph: Graph) -> fx.GraphModule:
+    """The graph over the operators that the importer takes; nodes carry ``meta["val"]``, a fake tensor.
+
+    Placeholders keep the names of the graph's inputs. Raises UnsupportedError for an operator that has no static
+    form, CompileError when tracing fails.
+    """
+    module = to_fx(graph)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        inputs = [
+            torch.empty_strided(entry.spec.shape, entry.spec.stride, dtype=entry.spec.dtype) for entry in graph.inputs
+        ]
+    interpreter = _Interpreter(module)
+
+    def run(*args: Tensor) -> object:
+        return interpreter.run(*args)
+
+    try:
+        with torch.no_grad():
+            traced = make_fx(torch.func.functionalize(run), decomposition_table=_table(), tracing_mode="fake")(*inputs)
+    except TapestryError:
+        raise
+    except Exception as error:
+        raise CompileError(f"decomposition failed: {type(error).__name__}: {error}") from error
+    placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    for node, entry in zip(placeholders, graph.inputs, strict=True):
+        node.name = entry.name
+        node.target = entry.name
+    traced.graph.eliminate_dead_code()
+    return traced
+
+
+class _Interpreter(fx.Interpreter):
+    """Runs our own formulas itself: torch would take composite operators apart before it asks the table."""
+
+    def call_function(self, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        own = _OWN.get(str(target).removeprefix("aten."))
+        if own is not None:
+            result = own(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return super().call_function(target, args, kwargs)  # pyright: ignore[reportArgumentType]
+
+
+@cache
+def _table() -> Table:
+    table: Table = dict(core_aten_decompositions())
+    for name, formula in _OWN.items():
+        packet = getattr(aten, name.split(".")[0])
+        table[getattr(packet, name.split(".")[1])] = formula
+    return table
+
+
+def _accumulation(x: Tensor) -> torch.dtype:
+    """float32 for the 16-bit types, else the type itself: what eager accumulates in."""
+    return torch.float32 if x.dtype in {torch.float16, torch.bfloat16} else x.dtype
+
+
+def _centred(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, deviation and sum of squared deviations over ``dims``, in two passes, kept dims.
+
+    TVM's one-pass E[x²] − E[x]² loses everything when the mean is large beside the spread.
+    """
+    mean = x.mean(dims, keepdim=True)
+    deviation = x - mean
+    return mean, deviation, (deviation * deviation).sum(dims, keepdim=True)
+
+
+def _native_layer_norm(
+    x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    dims = list(range(x.dim() - len(shape), x.dim()))
+    wide = _accumulation(x)
+    mean, deviation, squares = _centred(x.to(wide), dims)
+    scale = torch.rsqrt(squares * (1.0 / max(1, math.prod(shape))) + eps)
+    result = deviation * scale
+    if weight is not None:
+        result = result * weight
+    if bias is not None:
+        result = result + bias
+    return result.to(x.dtype), mean, scale
+
+
+def _layer_norm(
+    x: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    return _native_layer_norm(x, shape, weight, bias, eps)[0]
+
+
+def _per_channel(value: Tensor, rank: int) -> Tensor:
+    return value.reshape([1, -1] + [1] * (rank - 2))
+
+
+def _native_batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    wide = _accumulation(x)
+    scale = torch.rsqrt(running_var.to(wide) + eps)
+    if weight is not None:
+        scale = scale * weight
+    result = (x.to(wide) - _per_channel(running_mean, x.dim())) * _per_channel(scale, x.dim())
+    if bias is not None:
+        result = result + _per_channel(bias, x.dim())
+    nothing = torch.zeros([0], dtype=x.dtype)
+    return result.to(x.dtype), nothing, nothing
+
+
+def _native_group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hw: int, group: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    wide = _accumulation(x)
+    mean, deviation, squares = _centred(x.to(wide).reshape([n, group, -1]), [2])
+    scale = torch.rsqrt(squares * (group / max(1, c * hw)) + eps)
+    result = (deviation * scale).reshape(x.shape)
+    if weight is not None:
+        result = result * _per_channel(weight, x.dim())
+    if bias is not None:
+        result = result + _per_channel(bias, x.dim())
+    return result.to(x.dtype), mean.reshape([n, group]), scale.reshape([n, group])
+
+
+def _var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = [d % max(1, x.dim()) for d in dim] if dim else list(range(x.dim()))
+    if not x.dim():
+        mean, squares = x * 1, (x - x) * (x - x)
+    else:
+        mean, _, squares = _centred(x.to(_accumulation(x)), dims)
+    count = math.prod(x.shape[d] for d in dims) if x.dim() else 1
+    free = max(0.0, count - (1.0 if correction is None else float(correction)))
+    var = squares / free
+    if not keepdim and x.dim():
+        mean, var = mean.squeeze(dims), var.squeeze(dims)
+    return var.to(x.dtype), mean.to(x.dtype)
+
+
+def _var(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    return _var_mean(x, dim, correction=correction, keepdim=keepdim)[0]
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    if dropout_p != 0.0:
+        raise UnsupportedError(f"attention with dropout_p={dropout_p} draws random numbers")
+    wide = _accumulation(query)
+    q, k, v = query.to(wide), key.to(wide), value.to(wide)
+    if enable_gqa:
+        k, v = (_repeat_heads(t, q.shape[-3] // t.shape[-3]) for t in (k, v))
+    factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = torch.matmul(q * factor, k.transpose(-2, -1))
+    if is_causal:
+        attn_mask = torch.ones([q.shape[-2], k.shape[-2]], dtype=torch.bool).tril()
+    if attn_mask is None:
+        return torch.matmul(torch.softmax(scores, -1), v).to(query.dtype)
+    if attn_mask.dtype == torch.bool:
+        scores = torch.where(attn_mask, scores, -math.inf)
+    else:
+        scores = scores + attn_mask
+    return torch.matmul(_safe_softmax(scores, -1), v).to(query.dtype)
+
+
+def _repeat_heads(x: Tensor, times: int) -> Tensor:
+    """Each head (dimension −3) ``times`` times in a row."""
+    *batch, heads, length, width = x.shape
+    wide = x.unsqueeze(-3).expand([*batch, heads, times, length, width])
+    return wide.reshape([*batch, heads * times, length, width])
+
+
+def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """softmax, with rows that are −inf throughout giving 0, as eager's masked attention does."""
+    wide = (x if dtype is None else x.to(dtype)).to(_accumulation(x))
+    if not x.dim():
+        return torch.where(wide == -math.inf, 0.0, torch.softmax(wide, dim)).to(dtype or x.dtype)
+    largest = wide.amax(dim, keepdim=True)
+    powers = torch.exp(wide - torch.where(largest == -math.inf, 0.0, largest))
+    total = powers.sum(dim, keepdim=True)
+    return (powers / torch.where(total == 0, 1.0, total)).to(dtype or x.dtype)
+
+
+def _gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    wide = x.to(_accumulation(x))
+    if approximate == "tanh":
+        inner = math.sqrt(2.0 / math.pi) * (wide + 0.044715 * wide * wide * wide)
+        return (0.5 * wide * (1.0 + torch.tanh(inner))).to(x.dtype)
+    return (0.5 * wide * (1.0 + torch.erf(wide * math.sqrt(0.5)))).to(x.dtype)
+
+
+def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = torch.mm(a, b)
+    if alpha != 1:
+        product = product * alpha
+    if beta == 0:
+        return product
+    return product + (bias if beta == 1 else bias * beta)
+
+
+def _select(x: Tensor, dim: int, index: int) -> Tensor:
+    dim = dim % x.dim()
+    index = index + x.shape[dim] if index < 0 else index
+    return aten.squeeze.dims(aten.slice.Tensor(x, dim, index, index + 1), [dim])
+
+
+def _split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
+    return [aten.slice.Tensor(x, dim, end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
+    length = x.shape[dim]
+    if length == 0 or size == 0:
+        return [x.clone()]
+    return _split_with_sizes(x, [min(size, length - start) for start in range(0, length, size)], dim)
+
+
+def _embedding(
+    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Tensor:
+    rows = aten.index_select.default(weight, 0, indices.reshape([-1]))
+    return rows.reshape([*indices.shape, weight.shape[1]])
+
+
+def _index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """Advanced indexing as one index_select over the indexed dimensions, flattened; negative indices wrap."""
+    if any(index is not None and index.dtype in {torch.bool, torch.uint8} for index in indices):
+        raise UnsupportedError("indexing by a mask gives a shape that depends on values")
+    dims = [dim for dim, index in enumerate(indices) if index is not None]
+    if not dims:
+        return x.clone()
+    sizes = [x.shape[dim] for dim in dims]
+    places = torch.broadcast_tensors(*[index for index in indices if index is not None])
+    flat = torch.zeros_like(places[0])
+    for place, size in zip(places, sizes, strict=True):
+        flat = flat * size + torch.where(place < 0, place + size, place)
+    rest = [dim for dim in range(x.dim()) if dim not in dims]
+    adjacent = dims == list(range(dims[0], dims[-1] + 1))
+    front = x.permute([*dims, *rest]).reshape([math.prod(sizes), *[x.shape[dim] for dim in rest]])
+    taken = aten.index_select.default(front, 0, flat.reshape([-1]))
+    taken = taken.reshape([*flat.shape, *[x.shape[dim] for dim in rest]])
+    if not adjacent or dims[0] == 0:
+        return taken
+    before = dims[0]
+    rank = flat.dim()
+    order = [*range(rank, rank + before), *range(rank), *range(rank + before, taken.dim())]
+    return taken.permute(order)
+
+
+def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Operands without elements add nothing (and a one-dimensional empty one is allowed beside any shape)."""
+    full = [tensor for tensor in tensors if tensor.numel()]
+    if len(full) == len(tensors):
+        return NotImplemented
+    if not full:
+        return NotImplemented
+    dtype = torch.result_type(tensors[0], tensors[0])
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    full = [tensor.to(dtype) for tensor in full]
+    return full[0].clone() if len(full) == 1 else aten.cat.default(full, dim)
+
+
+_OWN: dict[str, Callable[..., object]] = {
+    "layer_norm.default": _layer_norm,
+    "native_layer_norm.default": _native_layer_norm,
+    "_native_batch_norm_legit_no_training.default": _native_batch_norm,
+    "native_group_norm.default": _native_group_norm,
+    "var.correction": _var,
+    "var_mean.correction": _var_mean,
+    "scaled_dot_product_attention.default": _attention,
+    "_safe_softmax.default": _safe_softmax,
+    "gelu.default": _gelu,
+    "addmm.default": _addmm,
+    "select.int": _select,
+    "split.Tensor": _split,
+    "split_with_sizes.default": _split_with_sizes,
+    "embedding.default": _embedding,
+    "index.Tensor": _index,
+    "_unsafe_index.Tensor": _index,
+    "cat.default": _cat,
+}
