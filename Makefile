@@ -11,7 +11,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help venv demo test check format lock bench clean
+.PHONY: help venv demo test check lint types layers format lock bench clean
 
 help:
 	@echo 'make demo    migrate MiniLM to OpenCL; writes out/minilm.html and out/minilm.json'
@@ -55,10 +55,17 @@ test: venv
 	$(BIN)/python -m pytest -q -n auto -m 'not opencl and not slow'
 	$(BIN)/python -m pytest -q --require-devices -m 'opencl or slow'
 
-check: venv
+# `make -k check` goes on after a failure.
+check: lint types layers
+
+lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: venv
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+layers: venv
 	$(BIN)/lint-imports
 
 format: venv
