@@ -74,6 +74,8 @@ class Backend(ABC):
 
     name: ClassVar[str]
     device_kinds: ClassVar[frozenset[str]]
+    #: Whether compile runs in a child process, where a crash or a hang costs nothing but the answer.
+    isolated: ClassVar[bool] = True
 
     @abstractmethod
     def availability(self) -> Availability:

@@ -28,6 +28,7 @@ class Eager(Backend):
 
     name: ClassVar[str] = "eager"
     device_kinds: ClassVar[frozenset[str]] = frozenset({"host", "mock"})
+    isolated: ClassVar[bool] = False
 
     def availability(self) -> Availability:
         if find_spec("torch") is None:

@@ -1,0 +1,102 @@
+"""The child process that compiles: jobs come in on standard input, answers go out on standard output.
+
+A compiler that crashes or hangs takes down this process only. Not here: who starts it and what happens then
+(compiler). Frames are a 4-byte little-endian length and a MessagePack body.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import struct
+import sys
+from typing import BinaryIO, cast
+
+import msgspec
+
+from tapestry.backends.base import Backend
+from tapestry.backends.cache import Refused
+from tapestry.errors import CompileError, UnsupportedError
+from tapestry.program.serial import loads
+from tapestry.runtime.device import DeviceInfo
+from tapestry.runtime.module import Compiled
+
+_LENGTH = struct.Struct("<I")
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One region to compile. ``backend`` is the class as ``module:name``; ``options`` its options in MessagePack."""
+
+    backend: str
+    graph: bytes
+    info: DeviceInfo
+    options: bytes
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """A job that compiled."""
+
+    compiled: Compiled
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """A job that ended in an exception that is neither of the expected ones: a fault of the backend."""
+
+    reason: str
+
+
+Answer = Finished | Refused | Failed
+
+
+def write_frame(stream: BinaryIO, body: bytes) -> None:
+    """Write one frame and flush."""
+    stream.write(_LENGTH.pack(len(body)) + body)
+    stream.flush()
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """The next frame, or None at the end of the stream."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    body = stream.read(length)
+    return body if len(body) == length else None
+
+
+def load_backend(address: str) -> Backend:
+    """The backend class at ``module:name``, made."""
+    module, _, name = address.partition(":")
+    return cast("type[Backend]", getattr(importlib.import_module(module), name))()
+
+
+def answer(job: Job) -> Answer:
+    """Compile one job; every exception becomes an answer."""
+    try:
+        backend = load_backend(job.backend)
+        options = msgspec.msgpack.decode(job.options, type=type(backend.options()[0]))
+        return Finished(backend.compile(loads(job.graph), job.info, options))
+    except UnsupportedError as error:
+        return Refused("unsupported", str(error))
+    except CompileError as error:
+        return Refused("error", str(error))
+    except Exception as error:
+        return Failed(f"{type(error).__name__}: {error}"[:4000])
+
+
+def main() -> None:
+    """Answer jobs until standard input ends. What the compiler prints goes to standard error."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+    except ImportError:
+        pass
+    while (body := read_frame(sys.stdin.buffer)) is not None:
+        write_frame(out, msgspec.msgpack.encode(answer(msgspec.msgpack.decode(body, type=Job))))
+
+
+if __name__ == "__main__":
+    main()

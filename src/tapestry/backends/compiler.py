@@ -1,0 +1,181 @@
+"""Compiling regions: from the cache, or in child processes that may crash or hang without harm.
+
+Not here: any compiler, and which regions to compile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import cast
+
+import msgspec
+
+from tapestry.backends.base import Backend, Options
+from tapestry.backends.cache import CompileCache, Refused, cache_key
+from tapestry.backends.compile_child import Answer, Failed, Finished, Job, read_frame, write_frame
+from tapestry.errors import CompileError, UnsupportedError
+from tapestry.program.graph import Graph
+from tapestry.program.serial import dumps
+from tapestry.runtime.device import DeviceInfo
+from tapestry.runtime.module import Compiled
+
+#: Seconds after which a compiler counts as hung.
+TIMEOUT = 300.0
+
+
+class Compiler:
+    """Compiles regions, each once. Use as a context manager, or close it."""
+
+    def __init__(self, cache: CompileCache | None = None, workers: int = 2, timeout: float = TIMEOUT) -> None:
+        self.cache = cache or CompileCache()
+        self.timeout = timeout
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tapestry-compile")
+        self._local = threading.local()
+        self._children: list[_Child] = []
+        self._futures: dict[str, Future[Compiled]] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Compiler:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the children; what is still being compiled is dropped."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for child in self._children:
+            child.kill()
+        self._pool.shutdown(wait=True)
+
+    def compile(self, backend: Backend, graph: Graph, info: DeviceInfo, options: Options) -> Compiled:
+        """The compiled region. Raises UnsupportedError or CompileError with the backend's reason."""
+        return self.start(backend, graph, info, options).result()
+
+    def start(self, backend: Backend, graph: Graph, info: DeviceInfo, options: Options) -> Future[Compiled]:
+        """The same in the background."""
+        body = dumps(graph)
+        key = cache_key(_text_key(body), backend.fingerprint(), f"{backend.name} {options}", info)
+        with self._lock:
+            known = self._futures.get(key)
+            if known is not None:
+                return known
+            future = self._pool.submit(self._compile, key, backend, body, info, options)
+            self._futures[key] = future
+            return future
+
+    def key(self, backend: Backend, graph: Graph, info: DeviceInfo, options: Options) -> str:
+        """The cache key: what everything that depends on this compiled region depends on."""
+        return cache_key(_text_key(dumps(graph)), backend.fingerprint(), f"{backend.name} {options}", info)
+
+    def _compile(self, key: str, backend: Backend, body: bytes, info: DeviceInfo, options: Options) -> Compiled:
+        found = self.cache.get(key)
+        if found is None:
+            found = self._fresh(backend, body, info, options)
+            self.cache.put(key, found)
+        if isinstance(found, Compiled):
+            return found
+        raise (UnsupportedError if found.kind == "unsupported" else CompileError)(found.reason)
+
+    def _fresh(self, backend: Backend, body: bytes, info: DeviceInfo, options: Options) -> Compiled | Refused:
+        if not backend.isolated:
+            return _in_process(backend, body, info, options)
+        kind = type(backend)
+        job = Job(f"{kind.__module__}:{kind.__qualname__}", body, info, msgspec.msgpack.encode(options))
+        reply = self._child().ask(job, self.timeout)
+        if isinstance(reply, Failed):
+            raise CompileError(f"{backend.name} failed: {reply.reason}")
+        return reply.compiled if isinstance(reply, Finished) else reply
+
+    def _child(self) -> _Child:
+        child = cast("_Child | None", getattr(self._local, "child", None))
+        if child is None:
+            child = _Child()
+            self._local.child = child
+            with self._lock:
+                self._children.append(child)
+        return child
+
+
+def _text_key(body: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(body).hexdigest()
+
+
+def _in_process(backend: Backend, body: bytes, info: DeviceInfo, options: Options) -> Compiled | Refused:
+    from tapestry.program.serial import loads
+
+    try:
+        return backend.compile(loads(body), info, options)
+    except UnsupportedError as error:
+        return Refused("unsupported", str(error))
+    except CompileError as error:
+        return Refused("error", str(error))
+
+
+class _Child:
+    """One child process, started when first asked and again after it died."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, job: Job, timeout: float) -> Answer:
+        process = self._running()
+        stdin, stdout = process.stdin, process.stdout
+        if stdin is None or stdout is None:
+            raise CompileError("the compiler's process has no pipes")
+        late = threading.Event()
+        timer = threading.Timer(timeout, _expire(process, late))
+        timer.daemon = True
+        timer.start()
+        try:
+            write_frame(stdin, msgspec.msgpack.encode(job))
+            body = read_frame(stdout)
+        except BrokenPipeError:
+            body = None
+        finally:
+            timer.cancel()
+        if body is not None:
+            return msgspec.msgpack.decode(body, type=Answer)
+        process.kill()
+        code = process.wait()
+        self._process = None
+        if late.is_set():
+            raise CompileError(f"the compiler did not finish within {timeout:.0f} s and was stopped")
+        raise CompileError(f"the compiler's process died ({_exit_words(code)})")
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            command = [sys.executable, "-m", "tapestry.backends.compile_child"]
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+        return self._process
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _expire(process: subprocess.Popen[bytes], late: threading.Event) -> Callable[[], None]:
+    def expire() -> None:
+        late.set()
+        process.kill()
+
+    return expire
+
+
+def _exit_words(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    return f"signal {signal.Signals(-code).name}"
