@@ -97,9 +97,22 @@ class LogEntry(msgspec.Struct, frozen=True):
     count: int
 
 
+class DeviceStats(msgspec.Struct, frozen=True):
+    """What is alive on a device now: ``bytes`` is the sum of the sizes asked for."""
+
+    buffers: int = 0
+    bytes: int = 0
+    modules: int = 0
+
+
 @runtime_checkable
 class Device(Protocol):
     """A device. Commands run in the order they are submitted; ``read`` and ``sync`` wait for all of them.
+
+    ``time`` runs the commands once to warm up, then ``repeats`` times, and gives seconds for each repeat; these
+    runs are not in the launch log, which counts what ``submit`` was given. A command may be checked as late as
+    the next ``read``, ``sync`` or ``time``: that call then raises its error. ``load`` reports its own errors.
+    ``free`` and ``unload`` of a handle from before a restart do nothing.
 
     Errors: UnsupportedError for a limit (with the number), DeviceError for a command that failed,
     DeviceLostError or DeviceTimeoutError when the device is gone (``restart`` brings a fresh one:
@@ -120,5 +133,6 @@ class Device(Protocol):
     def time(self, commands: Sequence[Command], repeats: int) -> list[float]: ...
     def sync(self) -> None: ...
     def launch_log(self, clear: bool = False) -> list[LogEntry]: ...
+    def stats(self) -> DeviceStats: ...
     def restart(self) -> None: ...
     def close(self) -> None: ...

@@ -81,7 +81,7 @@ class TensorDecl(msgspec.Struct, frozen=True):
 
 
 class LaunchDecl(msgspec.Struct, frozen=True):
-    """One kernel launch: arguments are tensor indices or scalars; ``grid`` and ``block`` in workgroups and invocations."""
+    """One kernel launch: arguments are tensor indices or scalars; ``grid`` in workgroups, ``block`` in invocations."""
 
     kernel: str
     args: tuple[int | Scalar, ...]

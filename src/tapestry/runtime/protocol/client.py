@@ -1,0 +1,339 @@
+"""The calling side: a Device whose commands travel over a channel. Subclasses say how to connect and to give up.
+
+Commands without a result are sent without waiting; what is surely wrong is refused here, before it travels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from tapestry.errors import DeviceLostError, TapestryError, UsageError
+from tapestry.runtime.device import (
+    Buffer,
+    Call,
+    Command,
+    DeviceInfo,
+    DeviceStats,
+    Launch,
+    Loaded,
+    LogEntry,
+)
+from tapestry.runtime.handles import Handles
+from tapestry.runtime.limits import check_buffer_bytes
+from tapestry.runtime.module import Artifact, KernelModule
+from tapestry.runtime.protocol import messages as m
+from tapestry.runtime.protocol.framing import (
+    Channel,
+    ChannelClosedError,
+    ChannelTimeoutError,
+    Frame,
+    ProtocolError,
+)
+
+#: Commands in one submit message at most: bounds the server's latency, not the batch.
+COMMANDS_PER_MESSAGE = 1024
+
+#: Seconds that a server gets to answer a close.
+CLOSE_SECONDS = 2.0
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+_encoder = msgspec.msgpack.Encoder()
+_answers: msgspec.msgpack.Decoder[m.Answer] = msgspec.msgpack.Decoder(m.Answer)
+
+
+class _Empty(msgspec.Struct):
+    """The result of requests that return nothing."""
+
+
+class ProtocolDevice(ABC):
+    """A Device behind the protocol. ``timeout``: seconds that a request may take, all work before it included."""
+
+    def __init__(self, device: str, token: str = "", *, timeout: float, start_timeout: float) -> None:
+        self.timeout = timeout
+        self._start_timeout = start_timeout
+        self._device_name = device
+        self._token = token
+        self._handles = Handles()
+        self._lock = threading.RLock()
+        self._channel: Channel | None = None
+        self._lost: DeviceLostError | None = None
+        self._last_id = 0
+        self._generation = 0
+        self._known: set[str] = set()
+        self._info: DeviceInfo | None = None
+        self._server = m.ServerLimits()
+
+    @abstractmethod
+    def _connect(self) -> Channel:
+        """A fresh connection. EnvironmentProblem when there can be none."""
+
+    @abstractmethod
+    def _abandon(self, reason: TapestryError, during: str) -> DeviceLostError:
+        """Give the connection up (kill the worker); the error to raise. ``during`` names the command."""
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Release what _connect made, after a close that the server answered or not."""
+
+    @property
+    def info(self) -> DeviceInfo:
+        assert self._info is not None, "the handshake sets it before anyone has this object"
+        return self._info
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    def alloc(self, nbytes: int) -> Buffer:
+        with self._lock:
+            check_buffer_bytes(nbytes, self.info.limits)
+            self._require_connected()
+            buffer = self._handles.new_buffer(nbytes)
+            self._post(m.Alloc(buffer=buffer.id, nbytes=nbytes))
+            return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        with self._lock:
+            if self._channel is None:
+                return
+            if self._handles.drop_buffer(buffer):
+                self._post(m.Free(buffer=buffer.id))
+
+    def write(self, buffer: Buffer, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
+        view = memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
+        with self._lock:
+            self._require_connected()
+            self._handles.check_span(buffer, view.nbytes, offset)
+            for start in range(0, view.nbytes, self._server.payload_bytes):
+                part = view[start : start + self._server.payload_bytes]
+                self._post(m.Write(buffer=buffer.id, offset=offset + start), part)
+
+    def read(self, buffer: Buffer, nbytes: int, offset: int = 0) -> bytes:
+        with self._lock:
+            self._require_connected()
+            self._handles.check_span(buffer, nbytes, offset)
+            parts: list[bytes | bytearray | memoryview] = []
+            for start in range(0, max(nbytes, 1), self._server.payload_bytes):
+                size = min(self._server.payload_bytes, nbytes - start)
+                request = m.Read(id=self._next_id(), buffer=buffer.id, nbytes=size, offset=offset + start)
+                _, payload = self._ask(request, _Empty, payload_bytes=size)
+                parts.append(payload)
+            return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+    def load(self, module: KernelModule | Artifact) -> Loaded:
+        encoded = _encoder.encode(module)
+        digest = hashlib.sha256(encoded).hexdigest()
+        with self._lock:
+            self._require_connected()
+            if digest not in self._known:
+                self._send_module(digest, encoded)
+            loaded = self._handles.new_module(digest, module)
+            try:
+                self._ask_load(loaded, encoded)
+            except TapestryError:
+                if self._channel is not None:
+                    self._handles.drop_module(loaded)
+                raise
+            return loaded
+
+    def unload(self, loaded: Loaded) -> None:
+        with self._lock:
+            if self._channel is None:
+                return
+            if self._handles.drop_module(loaded):
+                self._post(m.Unload(module=loaded.id))
+
+    def submit(self, commands: Sequence[Command]) -> None:
+        with self._lock:
+            self._require_connected()
+            self._handles.check_commands(commands, self.info.limits)
+            for start in range(0, len(commands), COMMANDS_PER_MESSAGE):
+                self._post_commands([_to_wire(command) for command in commands[start : start + COMMANDS_PER_MESSAGE]])
+
+    def time(self, commands: Sequence[Command], repeats: int) -> list[float]:
+        if repeats < 1:
+            raise UsageError(f"repeats must be 1 or more, got {repeats}")
+        with self._lock:
+            self._require_connected()
+            self._handles.check_commands(commands, self.info.limits)
+            wire = tuple(_to_wire(command) for command in commands)
+            request = m.Time(id=self._next_id(), commands=wire, repeats=repeats)
+            result, _ = self._ask(request, m.Seconds)
+            return list(result.seconds)
+
+    def sync(self) -> None:
+        with self._lock:
+            self._require_connected()
+            self._ask(m.Sync(id=self._next_id()), _Empty)
+
+    def launch_log(self, clear: bool = False) -> list[LogEntry]:
+        with self._lock:
+            self._require_connected()
+            result, _ = self._ask(m.Log(id=self._next_id(), clear=clear), m.Entries)
+            return list(result.entries)
+
+    def stats(self) -> DeviceStats:
+        """What is alive on the serving side, by its own count."""
+        with self._lock:
+            self._require_connected()
+            return self._ask(m.Stats(id=self._next_id()), DeviceStats)[0]
+
+    def ping(self) -> float:
+        """Seconds of a round trip that waits for nothing but the messages before it."""
+        with self._lock:
+            self._require_connected()
+            start = time.perf_counter()
+            self._ask(m.Ping(id=self._next_id()), _Empty)
+            return time.perf_counter() - start
+
+    def restart(self) -> None:
+        with self._lock:
+            self.close()
+            self._generation += 1
+            self._start()
+
+    def close(self) -> None:
+        with self._lock:
+            self._handles.restart()
+            if self._channel is not None:
+                with contextlib.suppress(TapestryError):  # it is going away either way
+                    self._ask(m.Close(id=self._next_id()), _Empty, seconds=min(self.timeout, CLOSE_SECONDS))
+            self._channel = None
+            self._lost = None
+            self._disconnect()
+
+    def _start(self) -> None:
+        """Connect and shake hands; to be called once by the subclass's constructor."""
+        self._channel = self._connect()
+        self._lost = None
+        self._known = set()
+        hello = m.Hello(
+            id=self._next_id(),
+            protocol=m.PROTOCOL_VERSION,
+            device=self._device_name,
+            token=self._token,
+            client="tapestry",
+        )
+        try:
+            welcome, _ = self._ask(hello, m.Welcome, seconds=self._start_timeout)
+        except TapestryError:
+            self.close()
+            raise
+        self._info = welcome.info
+        self._server = welcome.limits
+        self._known.update(welcome.modules)
+
+    def _send_module(self, digest: str, encoded: bytes) -> None:
+        if len(encoded) > self._server.module_bytes:
+            raise UsageError(f"a module of {len(encoded):,} bytes is over the limit of {self._server.module_bytes:,}")
+        view = memoryview(encoded)
+        for start in range(0, len(encoded), self._server.payload_bytes):
+            message = m.Module(digest=digest, nbytes=len(encoded), offset=start)
+            self._post(message, view[start : start + self._server.payload_bytes])
+        self._known.add(digest)
+
+    def _ask_load(self, loaded: Loaded, encoded: bytes) -> None:
+        try:
+            self._ask(m.Load(id=self._next_id(), module=loaded.id, digest=loaded.digest), _Empty)
+        except m.MissingModuleError:  # the server has dropped it meanwhile
+            self._send_module(loaded.digest, encoded)
+            self._ask(m.Load(id=self._next_id(), module=loaded.id, digest=loaded.digest), _Empty)
+
+    def _post_commands(self, commands: Sequence[m.WireCommand]) -> None:
+        """One submit message, or several where the header would be too long."""
+        header = _encoder.encode(m.Submit(commands=tuple(commands)))
+        if len(header) <= self._server.header_bytes:
+            self._send(Frame(header), "submit", self.timeout)
+            return
+        if len(commands) == 1:
+            raise UsageError(f"one command takes {len(header):,} bytes, the limit is {self._server.header_bytes:,}")
+        middle = len(commands) // 2
+        self._post_commands(commands[:middle])
+        self._post_commands(commands[middle:])
+
+    def _post(self, message: m.Message, payload: bytes | memoryview = b"") -> None:
+        self._send(Frame(_encoder.encode(message), payload), _operation(message), self.timeout)
+
+    def _ask(
+        self, message: m.Message, result: type[StructT], *, payload_bytes: int = 0, seconds: float | None = None
+    ) -> tuple[StructT, bytes | bytearray | memoryview]:
+        command = _operation(message)
+        header = _encoder.encode(message)
+        if len(header) > self._server.header_bytes:
+            raise UsageError(f"a {command} message of {len(header):,} bytes is over {self._server.header_bytes:,}")
+        allowed = self.timeout if seconds is None else seconds
+        deadline = time.monotonic() + allowed
+        self._send(Frame(header), command, allowed)
+        frame = self._receive(command, deadline)
+        try:
+            answer = _answers.decode(frame.header)
+            if isinstance(answer, m.Reply):
+                if answer.id != message.id or len(frame.payload) != payload_bytes:
+                    raise ProtocolError(
+                        f"expected reply {message.id} with {payload_bytes} bytes, "
+                        f"got {answer.id} with {len(frame.payload)}"
+                    )
+                return msgspec.msgpack.decode(answer.result, type=result), frame.payload
+        except (msgspec.DecodeError, UnicodeDecodeError, ProtocolError) as error:
+            raise self._lose(ProtocolError(f"its answer is wrong: {error}"), command) from error
+        if answer.fatal and command != "hello":
+            raise self._lose(m.error_from(answer), command)
+        raise m.error_from(answer)
+
+    def _send(self, frame: Frame, command: str, seconds: float) -> None:
+        try:
+            self._require_connected().send(frame, time.monotonic() + seconds)
+        except (ChannelClosedError, ChannelTimeoutError) as error:
+            raise self._lose(error, command) from error
+
+    def _receive(self, command: str, deadline: float) -> Frame:
+        try:
+            frame = self._require_connected().receive(deadline)
+        except (ChannelClosedError, ChannelTimeoutError, ProtocolError) as error:
+            raise self._lose(error, command) from error
+        if frame is None:
+            raise self._lose(ChannelClosedError("the connection ended"), command)
+        return frame
+
+    def _lose(self, reason: TapestryError, command: str) -> DeviceLostError:
+        self._channel = None
+        self._handles.restart()
+        self._lost = self._abandon(reason, command)
+        return self._lost
+
+    def _require_connected(self) -> Channel:
+        if self._channel is not None:
+            return self._channel
+        if self._lost is not None:
+            raise type(self._lost)(f"the device is gone, call restart(): {self._lost}")
+        raise DeviceLostError(f"device {self._device_name} is closed; call restart() or open it again")
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+
+def _to_wire(command: Command) -> m.WireCommand:
+    if isinstance(command, Launch):
+        args = tuple(
+            argument.id if isinstance(argument, Buffer) else m.WireScalar(argument.dtype, argument.value)
+            for argument in command.args
+        )
+        return m.WireLaunch(command.loaded.id, command.kernel, args, command.grid, command.block, command.tag)
+    if isinstance(command, Call):
+        inputs = tuple(buffer.id for buffer in command.inputs)
+        return m.WireCall(command.loaded.id, inputs, tuple(buffer.id for buffer in command.outputs), command.tag)
+    offsets = (command.source_offset, command.target_offset)
+    return m.WireCopy(command.source.id, command.target.id, command.nbytes, *offsets)
+
+
+def _operation(message: m.Message) -> str:
+    return str(message.__struct_config__.tag)
