@@ -28,7 +28,7 @@ class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
 class KernelDecl(msgspec.Struct, frozen=True):
     """One entry point of a kernel module.
 
-    ``access`` holds one letter per buffer argument, in order: ``r`` read only, ``w`` write only, ``x`` both.
+    ``access`` holds one letter per buffer argument, in order: ``r`` read only, ``w`` write only, ``x`` both, or not known.
     """
 
     name: str

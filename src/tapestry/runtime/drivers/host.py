@@ -131,7 +131,7 @@ class HostDriver(Driver[npt.NDArray[np.uint8], HostProgram]):
         pass
 
     def _view(self, buffer_id: int) -> memoryview:
-        return memoryview(self._memory[buffer_id])
+        return self._memory[buffer_id].data
 
 
 def open_host(name: DeviceName) -> HostDriver:

@@ -54,7 +54,7 @@ def parse_frame(message: bytes | bytearray | memoryview, limits: FrameLimits) ->
     view = memoryview(message)
     if view.nbytes < PREFIX.size:
         raise ProtocolError(f"a message of {view.nbytes} bytes is too short for a frame")
-    header, payload = _check_lengths(*PREFIX.unpack_from(view), limits)
+    header, payload = _check_lengths(bytes(view[: PREFIX.size]), limits)
     if view.nbytes != PREFIX.size + header + payload:
         raise ProtocolError(f"a message of {view.nbytes} bytes declares {header} of header and {payload} of payload")
     middle = PREFIX.size + header
@@ -72,7 +72,7 @@ class Channel(Protocol):
     limits: FrameLimits
 
     def send(self, frame: Frame, deadline: float | None = None) -> None:
-        """Hand a frame over; ChannelTimeoutError when the other side does not take it, ChannelClosedError when it is gone."""
+        """Hand a frame over. ChannelTimeoutError: the other side does not take it; ChannelClosedError: it is gone."""
         ...
 
     def receive(self, deadline: float | None = None) -> Frame | None:
@@ -110,7 +110,7 @@ class SocketChannel:
         prefix = bytearray(PREFIX.size)
         if not self._fill(prefix, deadline, may_end=True):
             return None
-        header_bytes, payload_bytes = _check_lengths(*PREFIX.unpack(prefix), self.limits)
+        header_bytes, payload_bytes = _check_lengths(prefix, self.limits)
         header, payload = bytearray(header_bytes), bytearray(payload_bytes)
         self._fill(header, deadline)
         self._fill(payload, deadline)
@@ -139,7 +139,8 @@ class SocketChannel:
         return True
 
 
-def _check_lengths(header: int, payload: int, limits: FrameLimits) -> tuple[int, int]:
+def _check_lengths(prefix: bytes | bytearray, limits: FrameLimits) -> tuple[int, int]:
+    header, payload = PREFIX.unpack(prefix)
     if not 0 < header <= limits.header_bytes:
         raise ProtocolError(f"a header of {header} bytes; expected 1 to {limits.header_bytes}")
     if payload > limits.payload_bytes:
