@@ -1,0 +1,183 @@
+"""First-order running error analysis: float64 values that carry a bound on what float32 could have made of them.
+
+Each operation propagates the bounds of its operands (N. J. Higham, Accuracy and Stability of Numerical Algorithms,
+2nd ed., section 3.3) and adds its own rounding. A bound is never used to judge non-finite values, so it is 0 there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import torch
+from torch import Tensor
+
+from tapestry.numerics.accuracy import FUNCTIONS, Model
+
+Dims = int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The arithmetic that is allowed for: its unit roundoff, and which column of the accuracy table applies."""
+
+    unit: float
+    column: str  # "careful" or "allowed": a field of Accuracy
+
+    def model(self, function: str) -> Model:
+        return getattr(FUNCTIONS[function], self.column)
+
+    def exact(self, value: Tensor) -> Bounded:
+        """A value that carries no error: an input."""
+        return Bounded(value, torch.zeros((), dtype=value.dtype), self)
+
+    def constant(self, number: float) -> Bounded:
+        """A number written into the formula, rounded once."""
+        value = torch.tensor(number, dtype=torch.float64)
+        return Bounded(value, value.abs() * self.unit, self)
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """``value``: exact to first order; ``bound``: how far float32 may be from it. Shapes broadcast together."""
+
+    value: Tensor
+    bound: Tensor
+    arithmetic: Arithmetic
+
+    def _rounded(self, value: Tensor, carried: Tensor, function: str, x: Tensor | None = None) -> Bounded:
+        own = self.arithmetic.model(function).error(value, x, self.arithmetic.unit)
+        return self._like(value, carried + own)
+
+    def _like(self, value: Tensor, bound: Tensor) -> Bounded:
+        return Bounded(value, bound.nan_to_num(nan=0.0, posinf=0.0), self.arithmetic)
+
+    def _lift(self, other: Bounded | float) -> Bounded:
+        return other if isinstance(other, Bounded) else self.arithmetic.constant(other)
+
+    def __add__(self, other: Bounded | float) -> Bounded:
+        right = self._lift(other)
+        return self._rounded(self.value + right.value, self.bound + right.bound, "add")
+
+    def __sub__(self, other: Bounded | float) -> Bounded:
+        right = self._lift(other)
+        return self._rounded(self.value - right.value, self.bound + right.bound, "add")
+
+    def __mul__(self, other: Bounded | float) -> Bounded:
+        right = self._lift(other)
+        carried = self.bound * right.value.abs() + right.bound * self.value.abs()
+        return self._rounded(self.value * right.value, carried, "mul")
+
+    def __truediv__(self, other: Bounded | float) -> Bounded:
+        right = self._lift(other)
+        value = self.value / right.value
+        return self._rounded(value, (self.bound + right.bound * value.abs()) / right.value.abs(), "div")
+
+    def __neg__(self) -> Bounded:
+        return Bounded(-self.value, self.bound, self.arithmetic)
+
+    def scaled_exactly(self, power_of_two: float) -> Bounded:
+        """Times a power of two, which does not round."""
+        return Bounded(self.value * power_of_two, self.bound * abs(power_of_two), self.arithmetic)
+
+    def abs(self) -> Bounded:
+        return Bounded(self.value.abs(), self.bound, self.arithmetic)
+
+    def square(self) -> Bounded:
+        return self * self
+
+    def exp(self) -> Bounded:
+        value = self.value.exp()
+        return self._rounded(value, value * torch.expm1(self.bound.clamp(max=80.0)), "exp", self.value)
+
+    def expm1(self) -> Bounded:
+        value = torch.expm1(self.value)
+        return self._rounded(value, (value + 1) * self.bound, "expm1 inside", self.value)
+
+    def log(self) -> Bounded:
+        return self._rounded(self.value.log(), self.bound / self.value.abs(), "log", self.value)
+
+    def log1p(self) -> Bounded:
+        return self._rounded(torch.log1p(self.value), self.bound / (1 + self.value).abs(), "log1p inside", self.value)
+
+    def sqrt(self) -> Bounded:
+        value = self.value.sqrt()
+        # near zero sqrt(v + b) - sqrt(v) <= sqrt(b), where the derivative is useless
+        carried = torch.minimum(self.bound / (2 * value), self.bound.sqrt())
+        return self._rounded(value, torch.where(value == 0, self.bound.sqrt(), carried), "sqrt")
+
+    def rsqrt(self) -> Bounded:
+        value = self.value.rsqrt()
+        return self._rounded(value, self.bound * value / (2 * self.value), "rsqrt")
+
+    def tanh(self) -> Bounded:
+        value = self.value.tanh()
+        return self._rounded(value, (1 - value * value) * self.bound, "tanh", self.value)
+
+    def erf(self) -> Bounded:
+        slope = torch.exp(-self.value * self.value) * 1.1283791670955126  # 2 / sqrt(pi)
+        return self._rounded(torch.erf(self.value), slope * self.bound, "erf", self.value)
+
+    def erfc(self) -> Bounded:
+        slope = torch.exp(-self.value * self.value) * 1.1283791670955126
+        return self._rounded(torch.erfc(self.value), slope * self.bound, "erfc", self.value)
+
+    def maximum(self, other: Bounded) -> Bounded:
+        return Bounded(torch.maximum(self.value, other.value), torch.maximum(*self._bounds(other)), self.arithmetic)
+
+    def clamp(self, low: float | None, high: float | None) -> Bounded:
+        return Bounded(self.value.clamp(low, high), self.bound, self.arithmetic)
+
+    def amax(self, dim: Dims) -> Bounded:
+        """The largest along ``dim``, kept as size 1; the largest bound with it."""
+        bound = self.bound.expand(self.value.shape)
+        return Bounded(self.value.amax(dim, keepdim=True), bound.amax(dim, keepdim=True), self.arithmetic)
+
+    def sum(self, dim: Dims) -> Bounded:
+        """The sum along ``dim``, kept as size 1. Own error: sum_error (probabilistic, see products.py)."""
+        value = self.value.sum(dim, keepdim=True)
+        carried = self.bound.expand(self.value.shape).sum(dim, keepdim=True)
+        own = self.value.abs().sum(dim, keepdim=True) * sum_error(self._length(dim), self.arithmetic.unit)
+        return self._like(value, carried + own)
+
+    def mean(self, dim: Dims) -> Bounded:
+        """The mean along ``dim``, kept as size 1: the sum, divided by the (exact) count."""
+        total = self.sum(dim)
+        count = torch.tensor(float(self._length(dim)), dtype=torch.float64)
+        return total / self.arithmetic.exact(count)
+
+    def matmul(self, other: Bounded) -> Bounded:
+        """The matrix product over the last two dimensions; its own error as for ``sum`` over the inner one."""
+        magnitude = self.value.abs() @ other.value.abs()
+        left = self.bound.expand(self.value.shape) @ other.value.abs()
+        right = self.value.abs() @ other.bound.expand(other.value.shape)
+        own = magnitude * sum_error(self.value.shape[-1], self.arithmetic.unit)
+        return self._like(self.value @ other.value, left + right + own)
+
+    def where(self, condition: Tensor, other: Bounded) -> Bounded:
+        """This value where ``condition`` holds, else ``other``."""
+        bounds = torch.where(condition, *self._bounds(other))
+        return Bounded(torch.where(condition, self.value, other.value), bounds, self.arithmetic)
+
+    def apply(self, change: Callable[[Tensor], Tensor]) -> Bounded:
+        """The result of rearranging elements (reshape, transpose, expand, index)."""
+        return Bounded(change(self.value), change(self.bound.expand(self.value.shape)), self.arithmetic)
+
+    def _bounds(self, other: Bounded) -> tuple[Tensor, Tensor]:
+        return self.bound, other.bound
+
+    def _length(self, dim: Dims) -> int:
+        shape = self.value.shape
+        if not shape:
+            return 1
+        return prod(shape[d] for d in ((dim,) if isinstance(dim, int) else dim)) if dim != () else prod(shape)
+
+
+def sum_error(length: int, unit: float) -> float:
+    """Relative to the sum of magnitudes, what adding ``length`` terms in any sensible order may lose: 2 sqrt(n) u.
+
+    Probabilistic bound (N. J. Higham and T. Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J.
+    Sci. Comput. 41(5), 2019), with the constant calibrated in docs/numerics.md; at least one rounding.
+    """
+    return 2.0 * sqrt(max(length, 1)) * unit

@@ -1,0 +1,134 @@
+"""Elementwise operators: which accuracy each has, and where its result jumps. Inputs are taken as exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tapestry.numerics.accuracy import CORRECT, FUNCTIONS, TWO_STEPS, UNKNOWN, Accuracy, Model
+from tapestry.numerics.arguments import names
+from tapestry.numerics.facts import CallFacts
+
+#: Operators that are one function of the accuracy table under another name.
+_AS = {
+    "multiply": "mul", "divide": "div", "true_divide": "div", "arctan": "atan", "arcsin": "asin", "arccos": "acos",
+    "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "special_erf": "erf",
+    "special_erfc": "erfc", "special_exp2": "exp2", "special_expm1": "expm1", "special_log1p": "log1p",
+    "float_power": "pow",
+}  # fmt: skip
+#: One rounding of an exact result.
+_CORRECT = names("""
+    square leaky_relu prelu _prelu_kernel softshrink rrelu_with_noise ldexp deg2rad rad2deg frac
+    threshold_backward masked_scale dequantize quantized_decomposed::dequantize_per_tensor""")
+_TWO_STEPS = names("xlogy special_xlogy entr special_entr complex polar sinc special_sinc")
+#: Functions with zeros that are not at 0, or computed by long series: relative, and absolute near those zeros.
+_SERIES = names("""
+    lgamma digamma polygamma mvlgamma special_gammaln special_digamma special_psi special_polygamma zeta
+    special_zeta i0 special_i0 special_i0e special_i1 special_i1e erfinv special_erfinv special_erfcx special_ndtr
+    special_ndtri special_log_ndtr special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
+    gamma igamma igammac special_gammainc special_gammaincc special_xlog1py""")
+_SERIES_ACCURACY = Accuracy(Model(32.0, absolute=2.0**-20), Model(64.0, absolute=2.0**-19))
+#: Powers that a careful implementation multiplies out.
+_PLAIN_POWERS = {2.0: CORRECT, 3.0: TWO_STEPS, 1.0: CORRECT, 0.0: CORRECT, -1.0: FUNCTIONS["reciprocal"],
+                 -2.0: Accuracy(Model(1.5), Model(4.0)), 0.5: FUNCTIONS["sqrt"], -0.5: FUNCTIONS["rsqrt"]}  # fmt: skip
+
+
+def known(facts: CallFacts) -> bool:
+    """Whether the operator has a line of its own here."""
+    return any(facts.name in table for table in (FUNCTIONS, _AS, _CORRECT, _TWO_STEPS, _SERIES, _JUMPS))
+
+
+def bound(facts: CallFacts, want: Tensor, unit: float, column: str) -> Tensor:
+    """What each element may be off by in the ``careful`` or ``allowed`` column, before rounding to a narrower dtype."""
+    jump = _JUMPS.get(facts.name)
+    if jump is not None and not (facts.name == "div" and facts.bound.get("rounding_mode") is None):
+        own = CORRECT.careful.error(want, None, unit)
+        return own + jump(facts, want, unit) if column == "allowed" else own
+    model: Model = getattr(_accuracy(facts), column)
+    operand = facts.wide.get("self") if _depends_on_x(model) else None
+    x = operand.to(torch.float64) if isinstance(operand, Tensor) and not operand.is_complex() else None
+    error = model.error(want, x, unit)
+    if facts.name in ("pow", "float_power") and column == "allowed" and _exponent(facts) not in _PLAIN_POWERS:
+        error = error + _power_by_logarithm(facts, want, unit)
+    return error
+
+
+def _accuracy(facts: CallFacts) -> Accuracy:
+    name = _AS.get(facts.name, facts.name)
+    if name == "pow":
+        return _PLAIN_POWERS.get(_exponent(facts), FUNCTIONS["pow"])
+    if name in FUNCTIONS:
+        return _complex_or(FUNCTIONS[name], facts)
+    if name in _CORRECT:
+        return _complex_or(CORRECT, facts)
+    if name in _TWO_STEPS:
+        return Accuracy(Model(8.0), Model(8.0, absolute=2.0**-11)) if name in ("polar", "sinc", "special_sinc") else \
+            Accuracy(Model(5.0), Model(5.0, absolute=2.0**-21))  # fmt: skip
+    return _SERIES_ACCURACY if name in _SERIES else UNKNOWN
+
+
+def _complex_or(real: Accuracy, facts: CallFacts) -> Accuracy:
+    """Complex arithmetic is judged by the modulus: a few real operations each."""
+    if not any(isinstance(value, Tensor) and value.is_complex() for value in facts.bound.values()):
+        return real
+    return Accuracy(*(replace(model, ulps=4 * model.ulps + 4) for model in (real.careful, real.allowed)))
+
+
+def _depends_on_x(model: Model) -> bool:
+    return bool(model.ulps_per_x or model.absolute)
+
+
+def _exponent(facts: CallFacts) -> float:
+    value = facts.wide.get("exponent")
+    return float(value) if isinstance(value, int | float) else torch.nan
+
+
+def _power_by_logarithm(facts: CallFacts, want: Tensor, unit: float) -> Tensor:
+    """WGSL: inherited from exp2(y * log2(x)): 2|t| + 3 ulp, the logarithm's 3 ulp or 2^-21, t = y log2 |x|."""
+    base, exponent = (torch.as_tensor(facts.wide[name], dtype=torch.float64) for name in ("self", "exponent"))
+    logarithm = base.abs().log2()
+    slack = 2 * unit * (4 * (exponent * logarithm).abs() + 3) + exponent.abs() * 2.0**-21 * (unit * 2**24)
+    return (want.abs() * slack).nan_to_num(nan=0.0, posinf=0.0)
+
+
+def _near_whole(quotient: Tensor, unit: float) -> Tensor:
+    return (quotient - quotient.round()).abs() <= 8 * unit * quotient.abs().clamp(min=2.0**-126)
+
+
+def _operands(facts: CallFacts) -> tuple[Tensor, Tensor]:
+    left, right = (torch.as_tensor(facts.wide[name], dtype=torch.float64) for name in ("self", "other"))
+    return left, right
+
+
+def _whole_jump(facts: CallFacts, want: Tensor, unit: float) -> Tensor:
+    """A quotient within rounding of a whole number may land on either side of it."""
+    left, right = _operands(facts)
+    quotient = left / right
+    return torch.where(_near_whole(quotient, unit), 1.0, 0.0) + (4 * unit * quotient.abs()).nan_to_num(posinf=0.0)
+
+
+def _remainder_jump(facts: CallFacts, want: Tensor, unit: float) -> Tensor:
+    """WGSL's own definition, x - y * trunc(x / y): rounds at the size of x, and may be off by one y."""
+    left, right = _operands(facts)
+    return torch.where(_near_whole(left / right, unit), right.abs(), 0.0) + 2 * unit * left.abs()
+
+
+def _decimal_jump(facts: CallFacts, want: Tensor, unit: float) -> Tensor:
+    decimals = facts.bound.get("decimals", 0)
+    if not isinstance(decimals, int) or decimals == 0:
+        return torch.zeros_like(want)
+    scaled = torch.as_tensor(facts.wide["self"], dtype=torch.float64) * 10.0**decimals
+    near_half = ((scaled - scaled.floor()) - 0.5).abs() <= 8 * unit * scaled.abs()
+    return torch.where(near_half, 10.0**-decimals, 0.0) + 4 * unit * want.abs()
+
+
+_JUMPS: dict[str, Callable[[CallFacts, Tensor, float], Tensor]] = {
+    "floor_divide": _whole_jump,
+    "div": _whole_jump,
+    "remainder": _remainder_jump,
+    "fmod": _remainder_jump,
+    "round": _decimal_jump,
+}

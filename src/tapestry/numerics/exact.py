@@ -1,0 +1,42 @@
+"""Operators whose floating results are copied, chosen or formed without rounding: exact to the bit."""
+
+from __future__ import annotations
+
+import torch
+
+from tapestry.numerics.arguments import names
+from tapestry.numerics.facts import CallFacts
+
+_EXACT = names("""
+    clone copy contiguous cat concat concatenate stack hstack vstack dstack column_stack block_diag gather index
+    index_select take take_along_dim embedding where masked_fill masked_select masked_scatter index_copy index_fill
+    slice_scatter select_scatter diagonal_scatter as_strided_scatter flip fliplr flipud roll rot90 repeat
+    repeat_interleave tile constant_pad_nd pad _pad_circular reflection_pad1d reflection_pad2d reflection_pad3d
+    replication_pad1d replication_pad2d replication_pad3d tril triu diag diag_embed fill full full_like new_full zeros
+    zeros_like new_zeros ones ones_like new_ones eye scalar_tensor lift_fresh lift_fresh_copy relu relu6 hardtanh clamp
+    clamp_min clamp_max clip threshold hardshrink abs absolute neg negative sign sgn positive floor ceil trunc fix
+    maximum minimum max min amax amin aminmax fmax fmin sort msort topk kthvalue median nanmedian mode cummax cummin
+    max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
+    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_unpool2d max_unpool3d
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle unfold im2col
+    nan_to_num copysign nextafter frexp heaviside dropout native_dropout alpha_dropout feature_dropout to _to_copy
+    type_as real imag view_as_real view_as_complex conj conj_physical resolve_conj resolve_neg one_hot meshgrid
+    combinations cartesian_prod unique _unique2 unique_consecutive unique_dim put scatter index_put fill_diagonal
+    view reshape _reshape_copy _unsafe_view _unsafe_index _unsafe_masked_index item _local_scalar_dense tensor_split
+    nonzero bucketize searchsorted tril_indices triu_indices pad_sequence rename constant narrow_copy
+    unsafe_split unsafe_split_with_sizes unsafe_chunk hsplit vsplit dsplit set_data to_dense segment ravel
+    logical_not isnan isinf histc bincount""")
+
+
+def is_exact(facts: CallFacts) -> bool:
+    """Whether nothing in the call rounds: known copies and choices, and everything that returns a view."""
+    name = facts.name
+    if name in ("scatter", "index_put", "put"):
+        return facts.bound.get("reduce") is None and not facts.bound.get("accumulate", False)
+    return name in _EXACT or torch.Tag.view_copy in facts.target.tags or _returns_view(facts)
+
+
+def _returns_view(facts: CallFacts) -> bool:
+    returns = facts.target._schema.returns
+    return bool(returns) and all(entry.alias_info is not None and not entry.alias_info.is_write for entry in returns)

@@ -1,0 +1,60 @@
+"""What the tolerance classes may look at: the call, its arguments as given and in float64, computed when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+from torch._ops import OpOverload
+
+from tapestry.numerics.arguments import bind, flatten_result, map_leaves, operator_name
+from tapestry.numerics.float64 import oracle_args
+from tapestry.numerics.formats import is_inexact
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """One call of an operator with the real tensors it was given."""
+
+    target: OpOverload
+    args: Sequence[object]
+    kwargs: Mapping[str, object]
+
+    @cached_property
+    def name(self) -> str:
+        return operator_name(self.target)
+
+    @cached_property
+    def bound(self) -> dict[str, object]:
+        """The arguments as given, by schema name."""
+        return bind(self.target, self.args, self.kwargs)
+
+    @cached_property
+    def wide(self) -> dict[str, object]:
+        """The oracle's arguments (float64), by schema name."""
+        return bind(self.target, *oracle_args(self.target, self.args, self.kwargs))
+
+    def tensor(self, name: str) -> Tensor | None:
+        """A tensor argument as given, or None."""
+        value = self.bound.get(name)
+        return value if isinstance(value, Tensor) else None
+
+    def run_wide(
+        self, change: Callable[[Tensor], Tensor], number: Callable[[float], float]
+    ) -> tuple[Tensor | None, ...]:
+        """The operator in float64 on changed operands: floating tensors by ``change``, alpha and beta by ``number``."""
+        args, kwargs = oracle_args(self.target, self.args, self.kwargs)
+
+        def leaf(value: object) -> object:
+            if isinstance(value, Tensor) and is_inexact(value.dtype):
+                return change(value)
+            return value
+
+        changed = {name: map_leaves(leaf, value) for name, value in kwargs.items()}
+        for name in ("alpha", "beta"):
+            value = changed.get(name)
+            if isinstance(value, int | float):
+                changed[name] = number(float(value))
+        return flatten_result(self.target(*(map_leaves(leaf, value) for value in args), **changed))

@@ -1,0 +1,246 @@
+"""The oracle: the same ATen call in float64. It knows no tolerance, and it never looks at a platform's result.
+
+Rules (docs/numerics.md tells why):
+
+* floating tensors and floating dtype attributes become float64 (complex ones complex128); strides stay;
+* integers and bool are exact as they are: two's complement wrap-around is part of their meaning;
+* a cast to a 16-bit or 8-bit float rounds, since narrowing is what the program asked for; a cast to float32 does
+  not, so that values flow in float64 through a float32 program;
+* scalars met by float32 (or narrower) tensors are first rounded to float32, as the operators themselves do;
+* operators whose meaning depends on the format (comparison with a scalar, nan_to_num, nextafter, bit casts) run in
+  the declared dtype: they are exact there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from tapestry.numerics import references
+from tapestry.numerics.arguments import (
+    argument_types,
+    bind,
+    flatten_result,
+    map_leaves,
+    names,
+    operator_name,
+    tensors_in,
+)
+from tapestry.numerics.formats import is_inexact, wide_dtype
+from tapestry.numerics.no_oracle import NoOracle
+
+#: Operators whose result is defined by the declared format; exact, so they run in it.
+_IN_DECLARED_DTYPE = names("""
+    eq ne lt le gt ge greater greater_equal less less_equal not_equal nan_to_num nextafter
+    view_as_integer frexp threshold hardshrink heaviside isclose equal is_same_size
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d""")
+#: Operators that read the storage behind a tensor, not only its elements.
+_READS_STORAGE = frozenset({"as_strided", "as_strided_copy", "as_strided_scatter"})
+#: Operators that hand out memory nobody wrote.
+_UNWRITTEN = names("empty empty_like empty_strided empty_permuted new_empty new_empty_strided empty_quantized resize")
+#: Schema types at which a Python number takes part in the arithmetic; a plain ``float`` (eps, scale) is an attribute.
+_SCALAR_KINDS = frozenset({"number", "Optional[number]", "Tensor", "Optional[Tensor]"})
+_CASTS = frozenset({"_to_copy", "to", "type_as", "copy", "_autocast_to_reduced_precision"})
+_EPS_OF_FORMAT = frozenset({"rms_norm", "_fused_rms_norm"})
+_ROUNDING_CASTS = frozenset(
+    dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype) and is_inexact(dtype) and dtype.itemsize <= 2
+)
+
+
+def to_oracle_dtype(tensor: Tensor) -> Tensor:
+    """The tensor in the oracle's dtype (float64, complex128; exact dtypes unchanged) with the same size and strides.
+
+    Elements between the strided ones are converted too, so that overlapping and expanded tensors stay so.
+    """
+    wide = wide_dtype(tensor.dtype)
+    if tensor.dtype == wide or tensor.is_quantized or tensor.layout != torch.strided:
+        return tensor.detach()
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.is_contiguous() or tensor.numel() == 0:
+        return tensor.to(wide)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((span,), (1,)).to(wide).as_strided(tensor.shape, tensor.stride(), 0)
+
+
+def _whole_storage(tensor: Tensor) -> Tensor:
+    wide = wide_dtype(tensor.dtype)
+    room = tensor.untyped_storage().nbytes() // tensor.element_size()
+    storage = tensor.detach().as_strided((room,), (1,), 0).to(wide)
+    return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+@cache
+def _random_by_tag(target: OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in target.tags
+
+
+def is_random(target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """Whether the call draws random numbers: operators with dropout do not at probability 0 or outside training."""
+    if not _random_by_tag(target):
+        return False
+    bound = bind(target, args, kwargs)
+    if bound.get("train") is False or bound.get("training") is False:
+        return False
+    if any(bound.get(name) == 0.0 for name in ("dropout_p", "dropout")):
+        return False
+    return not ("dropout" in operator_name(target) and bound.get("p") == 0.0)
+
+
+def in_declared_dtype(target: OpOverload, bound: Mapping[str, object]) -> bool:
+    """Whether the call is exact in, and defined by, the declared dtype, so that the oracle runs it there."""
+    name = operator_name(target)
+    return name in _IN_DECLARED_DTYPE or (name in ("view", "view_copy") and isinstance(bound.get("dtype"), torch.dtype))
+
+
+def oracle_args(
+    target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """The arguments with which the operator computes in float64. Tensors that are already float64 pass through.
+
+    Returns new positional and keyword arguments; tensors that a mutating operator would write are copies.
+    """
+    convert = _whole_storage if operator_name(target) in _READS_STORAGE else to_oracle_dtype
+    single = _computes_in_single(args, kwargs)
+    mutates = target._schema.is_mutable
+
+    def change(leaf: object) -> object:
+        if isinstance(leaf, Tensor):
+            if single and leaf.dim() == 0 and leaf.dtype == torch.float64:
+                return leaf.detach().to(torch.float32).to(torch.float64)
+            wide = convert(leaf)
+            return wide.clone() if mutates and wide.data_ptr() == leaf.data_ptr() else wide
+        return wide_dtype(leaf) if isinstance(leaf, torch.dtype) else leaf
+
+    def one(kind: str, value: object) -> object:
+        if single and kind in _SCALAR_KINDS and isinstance(value, int | float):
+            return _as_single(value)
+        return map_leaves(change, value)
+
+    types = argument_types(target)
+    wide_args = tuple(one(kind, value) for (_, kind), value in zip(types, args, strict=False))
+    kinds = dict(types)
+    wide_kwargs = {name: one(kinds.get(name, ""), value) for name, value in kwargs.items()}
+    return _with_declared_eps(target, args, kwargs, wide_args, wide_kwargs)
+
+
+def _with_declared_eps(
+    target: OpOverload,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    wide_args: tuple[object, ...],
+    wide_kwargs: dict[str, object],
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """rms_norm without eps takes the machine epsilon of its input's format, which float64 would change."""
+    if operator_name(target) not in _EPS_OF_FORMAT or bind(target, args, kwargs).get("eps") is not None:
+        return wide_args, wide_kwargs
+    value = next(tensors_in(args))
+    place = [name for name, _ in argument_types(target)].index("eps")
+    return wide_args[:place], {**wide_kwargs, "eps": torch.finfo(value.dtype).eps}
+
+
+def oracle(
+    target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object] | None = None
+) -> tuple[Tensor | None, ...]:
+    """The operator's results computed in float64 (complex128; integers and bool exactly), as a flat tuple.
+
+    Entries are None for results that are not tensors. Raises NoOracle, with the reason, for random operators, for
+    uninitialised memory, and for operators that have neither a float64 kernel nor a written reference.
+    """
+    kwargs = kwargs or {}
+    name = operator_name(target)
+    if is_random(target, args, kwargs):
+        raise NoOracle(f"{name} draws random numbers: only shape, dtype and range can be judged")
+    if name in _UNWRITTEN:
+        raise NoOracle(f"{name} returns memory that nothing wrote: only shape and dtype can be judged")
+    bound = bind(target, args, kwargs)
+    reference = references.find(name)
+    if reference is not None:
+        return reference(bound)
+    if in_declared_dtype(target, bound):
+        copies = [map_leaves(_copied, value) if target._schema.is_mutable else value for value in args]
+        return _widened(flatten_result(_call(target, copies, kwargs)))
+    wide_args, wide_kwargs = oracle_args(target, args, kwargs)
+    result = _in_float64(target, wide_args, wide_kwargs)
+    rounding = _cast_dtype(name, bound)
+    return result if rounding is None else tuple(_through(rounding, entry) for entry in result)
+
+
+def _in_float64(target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[Tensor | None, ...]:
+    result = flatten_result(_call(target, args, kwargs))
+    if not any(_is_narrow(entry) for entry in result):
+        return result
+    # Integers promoted to the default dtype, or a creation without dtype: ask for float64 as the default.
+    again, again_kwargs = oracle_args(target, args, kwargs)  # a mutating operator has written its arguments
+    with _default_float64():
+        result = flatten_result(_call(target, again, again_kwargs))
+    narrow = [entry for entry in result if entry is not None and _is_narrow(entry)]
+    if narrow:
+        raise NoOracle(f"{operator_name(target)} returns {narrow[0].dtype} even for float64 arguments")
+    return result
+
+
+def _call(target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    try:
+        with torch.no_grad():
+            return target(*args, **kwargs)
+    except (RuntimeError, NotImplementedError) as error:
+        first = str(error).strip().splitlines()[0].split(". ")[0]
+        raise NoOracle(f"{operator_name(target)} does not run in float64: {first}") from error
+
+
+@contextmanager
+def _default_float64() -> Generator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _computes_in_single(args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """Whether a floating operand with dimensions (or, if none has any, any floating operand) is float32 or narrower."""
+    floating = [tensor for tensor in tensors_in([*args, dict(kwargs)]) if is_inexact(tensor.dtype)]
+    shaped = [tensor for tensor in floating if tensor.dim()] or floating
+    return bool(shaped) and all(wide_dtype(tensor.dtype) != tensor.dtype for tensor in shaped)
+
+
+def _as_single(value: object) -> object:
+    if isinstance(value, float):
+        return float(torch.tensor(value, dtype=torch.float32))
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**24:
+        return float(torch.tensor(value, dtype=torch.float32))
+    return value
+
+
+def _cast_dtype(name: str, bound: Mapping[str, object]) -> torch.dtype | None:
+    """The 16-bit or 8-bit format a cast rounds to; None for any other call."""
+    if name not in _CASTS:
+        return None
+    like = bound.get("self") if name == "copy" else bound.get("other")
+    asked = like.dtype if isinstance(like, Tensor) else bound.get("dtype")
+    return asked if isinstance(asked, torch.dtype) and asked in _ROUNDING_CASTS else None
+
+
+def _through(dtype: torch.dtype, entry: Tensor | None) -> Tensor | None:
+    return None if entry is None else entry.to(dtype).to(wide_dtype(dtype))
+
+
+def _widened(result: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    return tuple(None if entry is None else to_oracle_dtype(entry) for entry in result)
+
+
+def _is_narrow(entry: Tensor | None) -> bool:
+    return entry is not None and entry.numel() > 0 and wide_dtype(entry.dtype) != entry.dtype
+
+
+def _copied(leaf: object) -> object:
+    return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf

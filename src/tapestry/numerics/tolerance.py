@@ -1,0 +1,139 @@
+"""Tolerance classes: which one an operator's result belongs to, and the bound it gives. Compares nothing itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from tapestry.numerics import elementwise, products
+from tapestry.numerics.arguments import names
+from tapestry.numerics.bounded import Arithmetic
+from tapestry.numerics.exact import is_exact
+from tapestry.numerics.facts import CallFacts
+from tapestry.numerics.formats import accumulation_dtype, smallest_normal, unit_roundoff
+from tapestry.numerics.formulas import FORMULAS, FormulaCall
+from tapestry.numerics.products import Terms
+
+EXACT, ELEMENTWISE, SUM, COMPOSITE, GRID, INTERPOLATION, UNKNOWN = (
+    "exact", "elementwise", "sum of products", "composite", "grid", "interpolation", "unknown: scaled by the source",
+)  # fmt: skip
+
+_GRIDS = names("arange linspace logspace range hann_window hamming_window blackman_window bartlett_window")
+_INTERPOLATIONS = names("""
+    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa
+    _upsample_bicubic2d_aa grid_sampler grid_sampler_2d grid_sampler_3d affine_grid_generator""")
+#: The unknown class: units of roundoff at the largest expected value, and times the source's own largest error.
+_UNKNOWN_UNITS, _UNKNOWN_SOURCE = 32.0, 4.0
+_GRID_UNITS = 4.0
+_INTERPOLATION_UNITS = 16.0
+#: Relative error, in units of the roundoff computed in, up to which a sum or composite passes without its bound.
+_QUICK_UNITS = 4.0
+
+
+def class_of(facts: CallFacts) -> str:
+    """The tolerance class of the call's floating results."""
+    if is_exact(facts):
+        return EXACT
+    if facts.name in FORMULAS:
+        return COMPOSITE
+    if facts.name in products.COUNTED or facts.name in products.AVERAGED:
+        return SUM
+    if elementwise.known(facts):
+        return ELEMENTWISE
+    if facts.name in _GRIDS:
+        return GRID
+    if facts.name in _INTERPOLATIONS:
+        return INTERPOLATION
+    return ELEMENTWISE if torch.Tag.pointwise in facts.target.tags else UNKNOWN
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The bound for one floating result: ``want`` in float64, ``declared`` its dtype, ``source`` eager's result."""
+
+    facts: CallFacts
+    index: int
+    want: Tensor
+    declared: torch.dtype
+    source: Tensor | None
+
+    @cached_property
+    def kind(self) -> str:
+        kind = class_of(self.facts)
+        return UNKNOWN if kind == COMPOSITE and self._composite("careful") is None else kind
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff of the arithmetic; doubled for float64, where the oracle itself is no better."""
+        own = unit_roundoff(accumulation_dtype(self.declared))
+        return 2 * own if self.declared.itemsize > 4 and self.declared != torch.complex64 else own
+
+    def quick(self) -> Tensor:
+        """A bound that is never above the class's own: what passes it needs no further look."""
+        if class_of(self.facts) in (ELEMENTWISE, EXACT, GRID):
+            return torch.zeros(())
+        return self.want.abs() * (_QUICK_UNITS * self.unit) + self._output_rounding("careful")
+
+    def bound(self, column: str) -> Tensor:
+        """What each element may be off by; ``column`` is ``careful`` or ``allowed``."""
+        if self.kind == SUM:
+            return products.element_bound(self.terms, self.want, self.declared) + smallest_normal(self.declared)
+        return self._inner(column) + self._output_rounding(column)
+
+    def rms_bound(self, keep: Tensor) -> float | None:
+        """What the rms error over the kept elements may be; None where only elements count."""
+        if self.kind != SUM or int(keep.sum()) < products.RMS_ELEMENTS:
+            return None
+        return products.rms_bound(self.terms, self.want, self.declared, keep) + smallest_normal(self.declared)
+
+    @cached_property
+    def terms(self) -> Terms:
+        return products.terms(self.facts, self.index, self.want, products.is_narrow(self.declared))
+
+    def _inner(self, column: str) -> Tensor:
+        if self.kind == ELEMENTWISE:
+            return elementwise.bound(self.facts, self.want, self.unit, column)
+        if self.kind == COMPOSITE:
+            bound = self._composite(column)
+            assert bound is not None
+            return bound
+        if self.kind == GRID:
+            return _largest(self.want) * (_GRID_UNITS * self.unit)
+        if self.kind == INTERPOLATION:
+            return self._interpolation()
+        return self._unknown()
+
+    def _composite(self, column: str) -> Tensor | None:
+        call = FormulaCall(self.facts.wide, Arithmetic(self.unit, column))
+        results = FORMULAS[self.facts.name](call)
+        if results is None or self.index >= len(results):
+            return None
+        result = results[self.index]
+        return None if result is None else result.bound
+
+    def _interpolation(self) -> Tensor:
+        """Weights come from coordinates, which round at the size of the map."""
+        operand = next((value for value in self.facts.wide.values() if isinstance(value, Tensor)), self.want)
+        size = max([1, *operand.shape[2:], *self.want.shape[2:]])
+        return _largest(operand) * (_INTERPOLATION_UNITS * self.unit * size)
+
+    def _unknown(self) -> Tensor:
+        base = _largest(self.want) * (_UNKNOWN_UNITS * self.unit)
+        if self.source is None or self.source.shape != self.want.shape:
+            return base
+        return base + _UNKNOWN_SOURCE * _largest(self.source.to(self.want.dtype) - self.want)
+
+    def _output_rounding(self, column: str) -> Tensor:
+        floor = smallest_normal(self.declared)
+        if self.kind == UNKNOWN or not products.is_narrow(self.declared):
+            return torch.tensor(floor, dtype=torch.float64)
+        units = 1.0 + 2.0**-9 if column == "careful" else 2.0
+        return self.want.abs() * (unit_roundoff(self.declared) * units) + floor
+
+
+def _largest(value: Tensor) -> Tensor:
+    magnitudes = value.abs().nan_to_num(nan=0.0, posinf=0.0)
+    return magnitudes.max() if magnitudes.numel() else torch.zeros((), dtype=torch.float64)

@@ -1,0 +1,72 @@
+"""Where the reference itself is a convention, so that a platform may differ: positions left out of the comparison."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from tapestry.numerics.arguments import names
+from tapestry.numerics.facts import CallFacts
+
+_CASTS = {"_to_copy": "self", "to": "self", "type_as": "self", "copy": "src", "_cast_Int": "self", "_cast_Long": "self"}
+_SOFTMAX = names("softmax _softmax special_softmax log_softmax _log_softmax special_log_softmax softmin")
+_ATTENTION = names("scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu")
+_DIVISION = names("div floor_divide remainder fmod divide")
+_SHIFTS = names("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__ __ilshift__ __irshift__")
+
+
+def undefined_positions(facts: CallFacts, declared: torch.dtype) -> tuple[Tensor, str] | None:
+    """A mask (bool, broadcastable to the result) of what has no right answer, with the reason; None if all has."""
+    if facts.name in _CASTS:
+        return _cast_to_integer(facts, declared)
+    if facts.name in _SOFTMAX:
+        return _masked_rows(facts)
+    if facts.name in _ATTENTION:
+        return _masked_queries(facts)
+    if facts.name in _DIVISION and not declared.is_floating_point:
+        return _found(_operand(facts, "other") == 0, "an integer is divided by zero")
+    if facts.name in _SHIFTS:
+        amount = _operand(facts, "other")
+        return _found((amount < 0) | (amount >= declared.itemsize * 8), "a shift is negative or as wide as the type")
+    return None
+
+
+def _found(mask: Tensor, reason: str) -> tuple[Tensor, str] | None:
+    return (mask, reason) if bool(mask.any()) else None
+
+
+def _operand(facts: CallFacts, name: str) -> Tensor:
+    return torch.as_tensor(facts.bound[name])
+
+
+def _cast_to_integer(facts: CallFacts, declared: torch.dtype) -> tuple[Tensor, str] | None:
+    value = facts.tensor(_CASTS[facts.name])
+    if value is None or not value.is_floating_point() or declared.is_floating_point or declared.is_complex:
+        return None
+    if declared == torch.bool:
+        return None
+    limits, whole = torch.iinfo(declared), value.detach().to(torch.float64).trunc()
+    # the upper limit of int64 is not a float64: below 2^63 exactly
+    outside = ~((whole >= float(limits.min)) & (whole < float(limits.max) + (1.0 if declared.itemsize < 8 else 0.0)))
+    return _found(outside, f"NaN, infinities and values beyond {declared} have no integer")
+
+
+def _masked_rows(facts: CallFacts) -> tuple[Tensor, str] | None:
+    value = facts.tensor("self")
+    if value is None or value.dim() == 0 or value.numel() == 0:
+        return None
+    dim = int(cast(int, facts.bound.get("dim", -1)))
+    rows = (value == -torch.inf).all(dim, keepdim=True)
+    return _found(rows, "a softmax over nothing but -inf is a convention")
+
+
+def _masked_queries(facts: CallFacts) -> tuple[Tensor, str] | None:
+    mask = facts.tensor("attn_mask")
+    if mask is None or mask.numel() == 0:
+        return None
+    hidden = ~mask if mask.dtype == torch.bool else mask == -torch.inf
+    if facts.bound.get("is_causal"):
+        hidden = hidden | ~torch.ones(mask.shape[-2:], dtype=torch.bool).tril()
+    return _found(hidden.all(-1, keepdim=True), "attention over keys that are all masked is a convention")
