@@ -14,7 +14,7 @@ from tapestry.program.graph import Call, Graph, TensorSpec
 from tapestry.program.interpret import run_graph
 from tapestry.program.serial import dtype_name, dumps, loads
 from tapestry.runtime.device import DeviceInfo
-from tapestry.runtime.module import Artifact, Compiled, TensorDecl
+from tapestry.runtime.module import Artifact, Compiled, ConstantDecl, TensorDecl
 
 _LOADER = "tapestry.backends.eager:load"
 
@@ -50,6 +50,9 @@ class Eager(Backend):
             tensors=tuple(_declared(spec) for spec in specs),
             inputs=tuple(range(count)),
             outputs=tuple(range(count, len(specs))),
+            constants=tuple(
+                ConstantDecl(place, "input", place) for place, entry in enumerate(graph.inputs) if entry.constant
+            ),
         )
 
     def fingerprint(self) -> str:

@@ -1,0 +1,125 @@
+"""Building a placement: compile its regions, bind them to devices, and hand back an Executable.
+
+Not here: choosing a placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+
+from tapestry.backends.base import Backend
+from tapestry.backends.compiler import Compiler
+from tapestry.backends.registry import ready_backend
+from tapestry.errors import UnsupportedError, UsageError
+from tapestry.placement.constants import ProgramConstants, RegionConstants
+from tapestry.placement.executable import Executable
+from tapestry.placement.layout import BoundStep, Layout
+from tapestry.placement.placement import Placement, read_options
+from tapestry.placement.plan import DeviceStep, SourceStep, plan_steps
+from tapestry.program.program import Program
+from tapestry.runtime.bind import BoundRegion
+from tapestry.runtime.module import Compiled
+from tapestry.runtime.open import open_device
+from tapestry.runtime.resident import Resident
+
+
+class Builder:
+    """Builds placements of one program, again and again: constants, kernels and weights are kept between them.
+
+    ``residents`` are the devices by name; a placement that names another one is refused. ``backends`` overrides
+    the registry by name (mock backends, injected faults).
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        residents: Mapping[str, Resident],
+        compiler: Compiler,
+        backends: Mapping[str, Backend] | None = None,
+    ) -> None:
+        self.program = program
+        self.residents = dict(residents)
+        self.compiler = compiler
+        self.constants = ProgramConstants(program)
+        self._backends = dict(backends or {})
+
+    def backend(self, name: str) -> Backend:
+        """The backend called ``name``, ready to be used."""
+        if name not in self._backends:
+            self._backends[name] = ready_backend(name)
+        return self._backends[name]
+
+    def build(self, placement: Placement) -> Executable:
+        """Compile, load and bind. Raises UsageError, UnsupportedError, CompileError or DeviceError with the reason."""
+        steps = plan_steps(self.program, placement)
+        jobs = {step.tag: self._start(step) for step in steps if isinstance(step, DeviceStep)}
+        bound: list[SourceStep | BoundStep] = []
+        try:
+            for step in steps:
+                bound.append(step if isinstance(step, SourceStep) else self._bind(step, jobs[step.tag].result()))
+            layout = Layout(self.program, bound)
+        except BaseException:
+            for entry in bound:
+                if isinstance(entry, BoundStep):
+                    entry.bound.close()
+            raise
+        return Executable(self.program, placement, layout, self.constants)
+
+    def _start(self, step: DeviceStep) -> Future[Compiled]:
+        placed = step.placed
+        backend = self.backend(placed.backend)
+        resident = self._resident(placed.device)
+        info = resident.device.info
+        if info.kind not in backend.device_kinds:
+            kinds = ", ".join(sorted(backend.device_kinds))
+            raise UsageError(f"backend {backend.name} runs on {kinds}, not on {info.name} ({info.kind})")
+        for node_id in step.region.nodes:
+            reason = backend.refuses(self.program.by_id[node_id].call, info)
+            if reason is not None:
+                raise UnsupportedError(f"{backend.name} does not take {node_id}: {reason}")
+        return self.compiler.start(backend, step.region.graph, info, read_options(backend, placed.options))
+
+    def _bind(self, step: DeviceStep, compiled: Compiled) -> BoundStep:
+        resident = self._resident(step.placed.device)
+        constants = RegionConstants(self.constants, step.region.inputs, compiled)
+        return BoundStep(step, BoundRegion(compiled, resident, constants.bytes_of), resident)
+
+    def _resident(self, name: str) -> Resident:
+        if name not in self.residents:
+            raise UsageError(f"the placement names device {name}; opened are: {', '.join(self.residents) or 'none'}")
+        return self.residents[name]
+
+
+class OwningExecutable(Executable):
+    """An Executable that also closes the devices and the compiler that were opened for it."""
+
+    def __init__(self, executable: Executable, closing: Callable[[], None]) -> None:
+        super().__init__(executable.program, executable.placement, executable.layout, executable.constants)
+        self._closing = closing
+
+    def close(self) -> None:
+        super().close()
+        self._closing()
+
+
+def build(program: Program, placement: Placement) -> Executable:
+    """Build a placement on devices opened for it; ``close`` of the result closes them.
+
+    Raises UsageError when the placement is of another program, EnvironmentProblem when a device or backend is
+    missing, UnsupportedError or CompileError when a region does not compile.
+    """
+    placement.check(program)
+    residents = {name: Resident(open_device(name)) for name in sorted({entry.device for entry in placement.regions})}
+    compiler = Compiler()
+
+    def close() -> None:
+        compiler.close()
+        for resident in residents.values():
+            resident.device.close()
+
+    try:
+        return OwningExecutable(Builder(program, residents, compiler).build(placement), close)
+    except BaseException:
+        close()
+        raise

@@ -1,0 +1,103 @@
+"""Index operands of nodes that run on a device: they are checked on the host, since kernels do not raise.
+
+Not here: when the check happens (executable).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from tapestry.program import traits
+from tapestry.program.graph import Call, Ref, TensorSpec, operands, refs_in
+from tapestry.program.interpret import resolve
+from tapestry.program.program import Program
+
+_ALONG_DIM = {"gather", "index_select", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy"}
+_ALONG_DIM |= {"index_fill", "index_reduce"}
+
+
+@dataclass(frozen=True)
+class IndexCheck:
+    """The integers in ``index`` must lie in [low, high), or the call raises."""
+
+    call: Call
+    index: Ref
+    low: int
+    high: int
+
+    def run(self, values: torch.Tensor, program: Program) -> None:
+        """Raise what eager raises for this call when an index is out of range."""
+        if values.numel() == 0:
+            return
+        low, high = (int(entry.item()) for entry in torch.aminmax(values))
+        if low >= self.low and high < self.high:
+            return
+        _raise_as_eager(self, values, program)
+        where = program.by_id[self.call.name].source
+        raise IndexError(f"{self.call.name} at {where}: expected indices in [{self.low}, {self.high}), got {low}..{high}")
+
+
+def _raise_as_eager(check: IndexCheck, values: torch.Tensor, program: Program) -> None:
+    """Run the call itself on zeros with the wrong index: eager then raises its own error."""
+    stand_ins: dict[Ref, object] = {}
+    for ref in operands(check.call):
+        spec = program.spec(ref)
+        stand_ins[ref] = torch.zeros(spec.shape, dtype=spec.dtype)
+    stand_ins[check.index] = values.reshape(program.spec(check.index).shape)
+    args = [resolve(value, stand_ins) for value in check.call.args]
+    kwargs = {name: resolve(value, stand_ins) for name, value in check.call.kwargs}
+    with torch.no_grad():
+        check.call.target(*args, **kwargs)
+
+
+def index_checks(program: Program, call: Call) -> tuple[IndexCheck, ...]:
+    """The checks that a call needs; none for constant indices, which eager has accepted at capture."""
+    return tuple(check for check in _checks(program, call) if not program.is_constant(check.index))
+
+
+def _checks(program: Program, call: Call) -> Iterator[IndexCheck]:
+    base = traits.base_name(call.target)
+    if base == "embedding":
+        rows = _spec(program, call, "weight").shape[0]
+        yield from _each(call, "indices", 0, rows)
+    elif base in _ALONG_DIM:
+        shape = _spec(program, call, "self").shape
+        dim = traits.argument(call, "dim")
+        size = shape[dim] if isinstance(dim, int) and shape else 1
+        yield from _each(call, "index", 0, size)
+    elif base == "take":
+        count = _spec(program, call, "self").numel
+        yield from _each(call, "index", -count, count)
+    elif base in {"index", "index_put", "_unsafe_index", "_unsafe_index_put"}:
+        yield from _indexing(program, call)
+
+
+def _indexing(program: Program, call: Call) -> Iterator[IndexCheck]:
+    shape = _spec(program, call, "self").shape
+    indices = traits.argument(call, "indices")
+    if not isinstance(indices, tuple):
+        return
+    dim = 0
+    for entry in indices:
+        if isinstance(entry, Ref):
+            spec = program.spec(entry)
+            if spec.dtype in (torch.bool, torch.uint8):
+                dim += len(spec.shape)
+                continue
+            yield IndexCheck(call, entry, -shape[dim], shape[dim])
+        dim += 1
+
+
+def _each(call: Call, name: str, low: int, high: int) -> Iterator[IndexCheck]:
+    for ref in refs_in(traits.argument(call, name)):
+        yield IndexCheck(call, ref, low, high)
+
+
+def _spec(program: Program, call: Call, name: str) -> TensorSpec:
+    found = traits.argument(call, name)
+    if not isinstance(found, Ref):
+        raise KeyError(name)
+    return program.spec(found)

@@ -1,0 +1,88 @@
+"""The order in which a placed program runs: steps on the source, regions on devices, and what they read and make.
+
+Plain data from a program and a placement. Not here: buffers, compilation, and running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tapestry.placement.index_checks import IndexCheck, index_checks
+from tapestry.placement.placement import PlacedRegion, Placement
+from tapestry.program.graph import Ref, operands
+from tapestry.program.program import Program
+from tapestry.program.region import Region, quotient_order, region_of
+
+
+@dataclass(frozen=True)
+class SourceStep:
+    """Nodes that run on the source, one by one. ``reads`` are values made before this step that vary by run."""
+
+    nodes: tuple[str, ...]
+    reads: tuple[Ref, ...]
+    constants: tuple[Ref, ...]
+
+
+@dataclass(frozen=True)
+class DeviceStep:
+    """A region on a device. ``tag`` names it in the launch log."""
+
+    tag: str
+    placed: PlacedRegion
+    region: Region
+    checks: tuple[IndexCheck, ...]
+
+    @property
+    def reads(self) -> tuple[Ref, ...]:
+        """Values that change from run to run."""
+        return tuple(ref for ref in self.region.inputs if not self.region.program.is_constant(ref))
+
+
+Step = SourceStep | DeviceStep
+
+
+def plan_steps(program: Program, placement: Placement) -> tuple[Step, ...]:
+    """Steps in an order that respects every edge. UsageError when the placement does not fit or has a cycle."""
+    placement.check(program)
+    homes = {node_id: place for place, region in enumerate(placement.regions) for node_id in region.nodes}
+    order = quotient_order(program, [region.nodes for region in placement.regions])
+    steps: list[Step] = []
+    waiting: list[str] = []
+    for group in order:
+        if group[0] not in homes:
+            waiting.extend(group)
+            continue
+        if waiting:
+            steps.append(_source_step(program, waiting))
+            waiting = []
+        placed = placement.regions[homes[group[0]]]
+        region = region_of(program, group)
+        checks = tuple(check for node_id in group for check in index_checks(program, program.by_id[node_id].call))
+        steps.append(DeviceStep(f"r{homes[group[0]]}", placed, region, checks))
+    if waiting:
+        steps.append(_source_step(program, waiting))
+    return tuple(steps)
+
+
+def _source_step(program: Program, nodes: Sequence[str]) -> SourceStep:
+    made = set(nodes)
+    reads: dict[Ref, None] = {}
+    constants: dict[Ref, None] = {}
+    for node_id in nodes:
+        for ref in operands(program.by_id[node_id].call):
+            if ref.name not in made:
+                (constants if program.is_constant(ref) else reads)[ref] = None
+    return SourceStep(tuple(nodes), tuple(reads), tuple(constants))
+
+
+def last_reads(program: Program, steps: Sequence[Step]) -> dict[Ref, int]:
+    """Value → the last step that reads it; ``len(steps)`` for results, and for index operands checked at the end."""
+    last: dict[Ref, int] = {}
+    for place, step in enumerate(steps):
+        for ref in step.reads:
+            last[ref] = place
+        if isinstance(step, DeviceStep):
+            last.update({check.index: len(steps) for check in step.checks})
+    last.update({ref: len(steps) for ref in program.results})
+    return last

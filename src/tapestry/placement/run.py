@@ -1,0 +1,127 @@
+"""One run of an executable: which values are where, what travels, and the commands that wait to be submitted.
+
+Not here: the caller's arguments and results (results).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+
+from tapestry.placement.constants import ProgramConstants
+from tapestry.placement.layout import BoundStep, Layout, SourceCalls
+from tapestry.placement.plan import DeviceStep
+from tapestry.placement.transfer import from_storage, to_storage
+from tapestry.program.graph import Ref
+from tapestry.program.interpret import Values, run_calls
+from tapestry.runtime.device import Buffer, Command
+
+
+@dataclass
+class RunLog:
+    """What a run did, seen from the host: nodes run on the source, values moved up and down."""
+
+    source_nodes: Counter[str] = field(default_factory=Counter[str])
+    uploads: int = 0
+    downloads: int = 0
+    upload_bytes: int = 0
+    download_bytes: int = 0
+
+    @property
+    def transfers(self) -> int:
+        """Values moved between the source and devices."""
+        return self.uploads + self.downloads
+
+
+class Run:
+    """Runs the steps of a layout on ``values``: inputs and state at the start, also the results at the end."""
+
+    def __init__(self, layout: Layout, constants: ProgramConstants, values: Values) -> None:
+        self.layout = layout
+        self.constants = constants
+        self.values = values
+        self.log = RunLog()
+        self._on_device: dict[Ref, list[int]] = {}
+        self._waiting: dict[int, list[Command]] = {}
+        self._unchecked: list[DeviceStep] = []
+
+    def all_steps(self) -> None:
+        """Run everything; afterwards every result of the program is in ``values``."""
+        for entry in self.layout.steps:
+            if isinstance(entry, BoundStep):
+                self._on_region(entry)
+            else:
+                self._on_source(entry)
+        for ref in sorted(self.layout.program.results):
+            self._to_host(ref)
+        for where in self._waiting:
+            self._submit(where)
+        for device in self.layout.devices:
+            device.sync()
+        for step in self._unchecked:
+            for check in step.checks:
+                check.run(self._to_host(check.index), self.layout.program)
+
+    def _on_source(self, entry: SourceCalls) -> None:
+        for ref in entry.step.reads:
+            self._to_host(ref)
+        for ref in entry.step.constants:
+            self.values.setdefault(ref, self.constants.tensor(ref))
+        run_calls(entry.calls, self.values, entry.keep)
+        self.log.source_nodes.update(entry.step.nodes)
+
+    def _on_region(self, entry: BoundStep) -> None:
+        for check in entry.step.checks:
+            known = self.values.get(check.index)
+            if isinstance(known, torch.Tensor):
+                check.run(known, self.layout.program)
+            elif entry.step not in self._unchecked:
+                self._unchecked.append(entry.step)
+        slots = self.layout.slots[entry.where]
+        inputs = [self._to_device(ref, entry) for ref in entry.step.region.inputs]
+        outputs = [slots.buffer(ref) for ref in entry.step.region.outputs]
+        self._waiting.setdefault(entry.where, []).extend(entry.bound.commands(inputs, outputs, entry.step.tag))
+        for ref in entry.step.region.outputs:
+            self._on_device.setdefault(ref, []).append(entry.where)
+
+    def _to_device(self, ref: Ref, entry: BoundStep) -> Buffer | None:
+        """The buffer of a region's input on its device, filled; None for what the region does not read there."""
+        decl = self.layout.decls.get((ref, entry.where))
+        if decl is None:
+            return None
+        buffer = self.layout.slots[entry.where].buffer(ref)
+        if entry.where in self._on_device.get(ref, ()):
+            return buffer
+        data = to_storage(self._to_host(ref), decl, ref.name)
+        # A buffer is shared by values that never meet in program order, which is the order of submission.
+        self._submit(entry.where)
+        self.layout.device_of[entry.where].write(buffer, data)
+        self.log.uploads += 1
+        self.log.upload_bytes += len(data)
+        self._on_device.setdefault(ref, []).append(entry.where)
+        return buffer
+
+    def _to_host(self, ref: Ref) -> torch.Tensor:
+        known = self.values.get(ref)
+        if known is not None:
+            return cast("torch.Tensor", known)
+        if self.layout.program.is_constant(ref):
+            return self.constants.tensor(ref)
+        where = self._on_device[ref][0]
+        self._submit(where)
+        decl = self.layout.decls[ref, where]
+        data = self.layout.device_of[where].read(self.layout.slots[where].buffer(ref), decl.nbytes)
+        tensor = from_storage(data, decl, self.layout.program.spec(ref))
+        self.values[ref] = tensor
+        self.log.downloads += 1
+        self.log.download_bytes += decl.nbytes
+        return tensor
+
+    def _submit(self, where: int) -> None:
+        commands = self._waiting.get(where)
+        if commands:
+            self.layout.device_of[where].submit(commands)
+            self._waiting[where] = []

@@ -1,0 +1,72 @@
+"""Tensors as device memory holds them, and back: contiguous, in the storage type that the device has.
+
+Not here: when to transfer (executable).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tapestry.errors import InputError
+from tapestry.program.graph import TensorSpec
+from tapestry.program.program import tensor_bytes
+from tapestry.program.serial import dtype_named
+from tapestry.runtime.module import TensorDecl
+
+
+def to_storage(tensor: torch.Tensor, decl: TensorDecl, what: str) -> memoryview:
+    """The bytes to upload. InputError when an integer does not fit the storage; ``what`` names the value then."""
+    storage = dtype_named(decl.storage)
+    if tensor.dtype == storage:
+        return tensor_bytes(tensor)
+    if not storage.is_floating_point and not tensor.dtype.is_floating_point and tensor.dtype != torch.bool:
+        _check_range(tensor, storage, what)
+    return tensor_bytes(tensor.to(storage))
+
+
+def _check_range(tensor: torch.Tensor, storage: torch.dtype, what: str) -> None:
+    if tensor.numel() == 0:
+        return
+    low, high = (int(entry.item()) for entry in torch.aminmax(tensor))
+    limits = torch.iinfo(storage)
+    if low < limits.min or high > limits.max:
+        raise InputError(
+            f"{what}: the device keeps it as {decl_name(storage)}, expected values in [{limits.min}, {limits.max}], "
+            f"got {low} to {high}"
+        )
+
+
+def decl_name(dtype: torch.dtype) -> str:
+    """``int32`` for ``torch.int32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def from_storage(data: bytes, decl: TensorDecl, spec: TensorSpec) -> torch.Tensor:
+    """A tensor of its own from downloaded bytes, with the dtype and strides that eager would give it."""
+    storage = dtype_named(decl.storage)
+    if spec.numel == 0:
+        return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype)
+    # bytearray: torch wants writable memory, and the result belongs to the caller.
+    flat = torch.frombuffer(bytearray(data), dtype=storage, count=spec.numel)
+    return with_layout(flat.to(spec.dtype).reshape(spec.shape), spec)
+
+
+def with_layout(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """The tensor with the strides of the spec; a copy where they differ and can be written."""
+    if tuple(tensor.stride()) == spec.stride or tensor.numel() == 0:
+        return tensor
+    if any(step == 0 and size > 1 for size, step in zip(spec.shape, spec.stride, strict=True)):
+        return _expanded(tensor, spec)
+    fresh = torch.empty_strided(spec.shape, spec.stride, dtype=tensor.dtype)
+    return fresh.copy_(tensor)
+
+
+def _expanded(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """Strides of 0 as eager has them: one row kept and expanded again."""
+    row = tensor
+    for dim, (size, step) in enumerate(zip(spec.shape, spec.stride, strict=True)):
+        if step == 0 and size > 1:
+            row = row.narrow(dim, 0, 1)
+    kept_stride = tuple(step or 1 for step in spec.stride)
+    fresh = torch.empty_strided(tuple(row.shape), kept_stride, dtype=tensor.dtype).copy_(row)
+    return fresh.expand(spec.shape)
