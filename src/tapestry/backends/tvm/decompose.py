@@ -16,6 +16,7 @@ from torch._decomp import core_aten_decompositions
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tapestry.backends.tvm import decompose_index
 from tapestry.errors import CompileError, TapestryError, UnsupportedError
 from tapestry.program.fx import to_fx
 from tapestry.program.graph import Graph
@@ -71,6 +72,8 @@ class _Interpreter(fx.Interpreter):
 @cache
 def _table() -> Table:
     table: Table = dict(core_aten_decompositions())
+    for kept in _KEPT:
+        del table[kept]
     for name, formula in _OWN.items():
         packet = getattr(aten, name.split(".")[0])
         table[getattr(packet, name.split(".")[1])] = formula
@@ -205,7 +208,7 @@ def _attention(
         scores = torch.where(attn_mask, scores, -math.inf)
     else:
         scores = scores + attn_mask
-    return torch.matmul(_safe_softmax(scores, -1), v).to(query.dtype)
+    return torch.matmul(aten._safe_softmax.default(scores, -1), v).to(query.dtype)
 
 
 def _repeat_heads(x: Tensor, times: int) -> Tensor:
@@ -213,17 +216,6 @@ def _repeat_heads(x: Tensor, times: int) -> Tensor:
     *batch, heads, length, width = x.shape
     wide = x.unsqueeze(-3).expand([*batch, heads, times, length, width])
     return wide.reshape([*batch, heads * times, length, width])
-
-
-def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """softmax, with rows that are −inf throughout giving 0, as eager's masked attention does."""
-    wide = (x if dtype is None else x.to(dtype)).to(_accumulation(x))
-    if not x.dim():
-        return torch.where(wide == -math.inf, 0.0, torch.softmax(wide, dim)).to(dtype or x.dtype)
-    largest = wide.amax(dim, keepdim=True)
-    powers = torch.exp(wide - torch.where(largest == -math.inf, 0.0, largest))
-    total = powers.sum(dim, keepdim=True)
-    return (powers / torch.where(total == 0, 1.0, total)).to(dtype or x.dtype)
 
 
 def _gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
@@ -234,6 +226,12 @@ def _gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     return (0.5 * wide * (1.0 + torch.erf(wide * math.sqrt(0.5)))).to(x.dtype)
 
 
+def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
+    wide = x.to(_accumulation(x))
+    negative = torch.expm1(wide * input_scale) * (alpha * scale)
+    return torch.where(wide > 0, wide * scale, negative).to(x.dtype)
+
+
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     product = torch.mm(a, b)
     if alpha != 1:
@@ -241,56 +239,6 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float 
     if beta == 0:
         return product
     return product + (bias if beta == 1 else bias * beta)
-
-
-def _select(x: Tensor, dim: int, index: int) -> Tensor:
-    dim = dim % x.dim()
-    index = index + x.shape[dim] if index < 0 else index
-    return aten.squeeze.dims(aten.slice.Tensor(x, dim, index, index + 1), [dim])
-
-
-def _split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
-    return [aten.slice.Tensor(x, dim, end - size, end) for end, size in zip(ends, sizes, strict=True)]
-
-
-def _split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
-    length = x.shape[dim]
-    if length == 0 or size == 0:
-        return [x.clone()]
-    return _split_with_sizes(x, [min(size, length - start) for start in range(0, length, size)], dim)
-
-
-def _embedding(
-    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
-) -> Tensor:
-    rows = aten.index_select.default(weight, 0, indices.reshape([-1]))
-    return rows.reshape([*indices.shape, weight.shape[1]])
-
-
-def _index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """Advanced indexing as one index_select over the indexed dimensions, flattened; negative indices wrap."""
-    if any(index is not None and index.dtype in {torch.bool, torch.uint8} for index in indices):
-        raise UnsupportedError("indexing by a mask gives a shape that depends on values")
-    dims = [dim for dim, index in enumerate(indices) if index is not None]
-    if not dims:
-        return x.clone()
-    sizes = [x.shape[dim] for dim in dims]
-    places = torch.broadcast_tensors(*[index for index in indices if index is not None])
-    flat = torch.zeros_like(places[0])
-    for place, size in zip(places, sizes, strict=True):
-        flat = flat * size + torch.where(place < 0, place + size, place)
-    rest = [dim for dim in range(x.dim()) if dim not in dims]
-    adjacent = dims == list(range(dims[0], dims[-1] + 1))
-    front = x.permute([*dims, *rest]).reshape([math.prod(sizes), *[x.shape[dim] for dim in rest]])
-    taken = aten.index_select.default(front, 0, flat.reshape([-1]))
-    taken = taken.reshape([*flat.shape, *[x.shape[dim] for dim in rest]])
-    if not adjacent or dims[0] == 0:
-        return taken
-    before = dims[0]
-    rank = flat.dim()
-    order = [*range(rank, rank + before), *range(rank), *range(rank + before, taken.dim())]
-    return taken.permute(order)
 
 
 def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -307,6 +255,9 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return full[0].clone() if len(full) == 1 else aten.cat.default(full, dim)
 
 
+#: Whole for our converters, although the core table takes them apart.
+_KEPT = (aten._safe_softmax.default,)
+
 _OWN: dict[str, Callable[..., object]] = {
     "layer_norm.default": _layer_norm,
     "native_layer_norm.default": _native_layer_norm,
@@ -315,14 +266,9 @@ _OWN: dict[str, Callable[..., object]] = {
     "var.correction": _var,
     "var_mean.correction": _var_mean,
     "scaled_dot_product_attention.default": _attention,
-    "_safe_softmax.default": _safe_softmax,
     "gelu.default": _gelu,
+    "elu.default": _elu,
     "addmm.default": _addmm,
-    "select.int": _select,
-    "split.Tensor": _split,
-    "split_with_sizes.default": _split_with_sizes,
-    "embedding.default": _embedding,
-    "index.Tensor": _index,
-    "_unsafe_index.Tensor": _index,
     "cat.default": _cat,
+    **decompose_index.FORMULAS,
 }

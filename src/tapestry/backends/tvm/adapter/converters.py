@@ -128,14 +128,21 @@ def bitwise(on_integers: Callable[..., Any], on_bools: Callable[..., Any]) -> Co
     return convert
 
 
+def _is_nan(value: Any) -> Any:
+    """TVM folds ``x != x`` to false, so the test must be the named one; integers are never NaN."""
+    if "float" not in str(value.ty.dtype):
+        return R.zeros(value.ty.shape, "bool")
+    return R.isnan(value)
+
+
 def larger(left: Any, right: Any) -> Any:
     """The larger of two; NaN when either is. TVM's maximum returns the other operand beside NaN."""
-    return R.where(R.logical_or(R.greater(left, right), R.not_equal(left, left)), left, right)
+    return R.where(R.logical_or(R.greater(left, right), _is_nan(left)), left, right)
 
 
 def smaller(left: Any, right: Any) -> Any:
     """The smaller of two; NaN when either is."""
-    return R.where(R.logical_or(R.less(left, right), R.not_equal(left, left)), left, right)
+    return R.where(R.logical_or(R.less(left, right), _is_nan(left)), left, right)
 
 
 def _relu(imp: Any, node: fx.Node) -> Any:
@@ -168,18 +175,30 @@ def _pow(imp: Any, node: fx.Node) -> Any:
     dtype = computing(dtype_of(node))
     base, exponent = node.args
     emit = imp.block_builder.emit
-    if isinstance(exponent, int | float) and float(exponent).is_integer() and 1 <= exponent <= 4:
-        value = operand(imp, base, dtype)
-        result = value
-        for _ in range(int(exponent) - 1):
-            result = emit(R.multiply(result, value))
-        return cast(imp, result, dtype_of(node))
+    if isinstance(exponent, int | float) and _is_product(exponent, dtype):
+        return cast(imp, _product(imp, operand(imp, base, dtype), int(exponent)), dtype_of(node))
     if exponent == 0.5:
         return cast(imp, emit(R.sqrt(operand(imp, base, dtype))), dtype_of(node))
     if not dtype.is_floating_point:
         raise UnsupportedError(f"TVM has no integer power with exponent {exponent}")
     result = emit(R.power(operand(imp, base, dtype), operand(imp, exponent, dtype)))
     return cast(imp, result, dtype_of(node))
+
+
+def _is_product(exponent: float, dtype: torch.dtype) -> bool:
+    return float(exponent).is_integer() and exponent >= 1 and (exponent <= 4 or not dtype.is_floating_point)
+
+
+def _product(imp: Any, value: Any, exponent: int) -> Any:
+    """``value`` to a whole power of at least 1, by squaring."""
+    result = None
+    while exponent:
+        if exponent & 1:
+            result = value if result is None else imp.block_builder.emit(R.multiply(result, value))
+        exponent >>= 1
+        if exponent:
+            value = imp.block_builder.emit(R.multiply(value, value))
+    return result
 
 
 def _matmul(imp: Any, node: fx.Node) -> Any:
@@ -198,17 +217,54 @@ def _dims(node: fx.Node, position: int = 1) -> list[int] | None:
     return found or None
 
 
-def reduction(op: Callable[..., Any], keepdim_at: int = 2) -> Converter:
-    """A reduction over ``dim`` (none: all). TVM's own accumulates 16-bit floats in 16 bits."""
+def _reduce(imp: Any, node: fx.Node, op: Callable[..., Any], value: Any, keepdim_at: int = 2) -> Any:
+    """``op`` over ``dim`` (none: all). Reducing everything goes over one row: the schedules want an outer loop."""
+    emit = imp.block_builder.emit
+    rank = len(value.ty.shape)
+    dims = _dims(node) or list(range(rank))
+    shape = [int(size) for size in node.meta["val"].shape]
+    if len({dim % rank for dim in dims} if rank else []) == rank:
+        return reshaped(imp, emit(op(reshaped(imp, value, [1, node.args[0].meta["val"].numel()]), [1])), shape)  # pyright: ignore
+    return emit(op(value, dims, keepdims=bool(argument(node, keepdim_at, "keepdim", False))))
+
+
+def reduction(op: Callable[..., Any]) -> Converter:
+    """A sum, mean or product. TVM's own accumulates 16-bit floats in 16 bits."""
 
     def convert(imp: Any, node: fx.Node) -> Any:
         dtype = dtype_of(node)
-        value = operand(imp, node.args[0], computing(dtype))
-        rank = node.args[0].meta["val"].dim()  # pyright: ignore
-        keepdim = bool(argument(node, keepdim_at, "keepdim", False))
-        if rank == 0:
-            return cast(imp, value, dtype)
-        return cast(imp, imp.block_builder.emit(op(value, _dims(node), keepdims=keepdim)), dtype)
+        return cast(imp, _reduce(imp, node, op, operand(imp, node.args[0], computing(dtype))), dtype)
+
+    return convert
+
+
+def extremum(op: Callable[..., Any]) -> Converter:
+    """The largest or smallest; NaN when one is there. TVM's own loses NaN."""
+
+    def convert(imp: Any, node: fx.Node) -> Any:
+        dtype = dtype_of(node)
+        value = operand(imp, node.args[0], torch.uint8 if dtype == torch.bool else computing(dtype))
+        result = _reduce(imp, node, op, value)
+        if dtype.is_floating_point:
+            found = _reduce(imp, node, R.max, imp.block_builder.emit(R.astype(R.isnan(value), "int32")))
+            invalid = relax.const(float("nan"), str(value.ty.dtype))
+            result = R.where(R.greater(found, relax.const(0, "int32")), invalid, result)
+        return cast(imp, imp.block_builder.emit(result), dtype)
+
+    return convert
+
+
+def position(op: Callable[..., Any]) -> Converter:
+    """argmax or argmin; over everything as over one row, for the schedules' sake."""
+
+    def convert(imp: Any, node: fx.Node) -> Any:
+        source = node.args[0].meta["val"]  # pyright: ignore
+        value = operand(imp, node.args[0], computing(source.dtype))
+        dim = argument(node, 1, "dim")
+        shape = node.meta["val"].shape
+        if dim is None or source.dim() == 0:
+            value, dim = reshaped(imp, value, [1, source.numel()]), 1
+        return reshaped(imp, imp.block_builder.emit(op(value, dim)), shape)
 
     return convert
 
@@ -216,10 +272,7 @@ def reduction(op: Callable[..., Any], keepdim_at: int = 2) -> Converter:
 def _any(imp: Any, node: fx.Node) -> Any:
     """As a maximum of 0 and 1. TVM's own returns numbers for numbers."""
     value = cast(imp, operand(imp, node.args[0], torch.bool), torch.int32)
-    keepdim = bool(argument(node, 2, "keepdim", False))
-    if not node.args[0].meta["val"].dim():  # pyright: ignore
-        return cast(imp, value, torch.bool)
-    return cast(imp, imp.block_builder.emit(R.max(value, _dims(node), keepdims=keepdim)), torch.bool)
+    return cast(imp, _reduce(imp, node, R.max, value), torch.bool)
 
 
 def _to_copy(imp: Any, node: fx.Node) -> Any:
@@ -235,6 +288,26 @@ def _softmax(imp: Any, node: fx.Node) -> Any:
         value = R.nn.softmax(imp.block_builder.emit(R.reshape(value, [1])), 0)
         return cast(imp, imp.block_builder.emit(R.reshape(imp.block_builder.emit(value), [])), dtype)
     return cast(imp, imp.block_builder.emit(R.nn.softmax(value, node.args[1])), dtype)
+
+
+def _safe_softmax(imp: Any, node: fx.Node) -> Any:
+    """softmax, with rows that are −inf throughout giving 0, as eager's masked attention does. TVM has none.
+
+    A sum of powers is 0 only there: elsewhere the largest entry adds exp(0). NaN comes through the powers.
+    """
+    dtype = dtype_of(node)
+    value = operand(imp, node.args[0], computing(dtype))
+    shape = [int(size) for size in value.ty.shape]
+    value = reshaped(imp, value, shape or [1])
+    dim = int(node.args[1])  # pyright: ignore
+    emit = imp.block_builder.emit
+    kind = name(computing(dtype))
+    largest = emit(R.max(value, [dim], keepdims=True))
+    shift = R.where(R.equal(largest, relax.const(float("-inf"), kind)), R.zeros_like(largest), largest)
+    powers = emit(R.exp(R.subtract(value, shift)))
+    total = emit(R.sum(powers, [dim], keepdims=True))
+    total = R.where(R.equal(total, relax.const(0.0, kind)), R.ones_like(total), total)
+    return cast(imp, reshaped(imp, emit(R.divide(powers, total)), shape), dtype)
 
 
 def _log_softmax(imp: Any, node: fx.Node) -> Any:
@@ -253,8 +326,10 @@ def _index_select(imp: Any, node: fx.Node) -> Any:
 def _gather(imp: Any, node: fx.Node) -> Any:
     """TVM's own reads out of bounds for an index that is."""
     value, dim, index = node.args[:3]
-    size = value.meta["val"].shape[dim]  # pyright: ignore
     found = imp.env[index]
+    if not node.meta["val"].dim():
+        return reshaped(imp, imp.env[value], [])
+    size = value.meta["val"].shape[dim]  # pyright: ignore
     dtype = str(found.ty.dtype)
     bounded = R.maximum(R.minimum(found, relax.const(size - 1, dtype)), relax.const(0, dtype))
     return R.gather_elements(imp.env[value], imp.block_builder.emit(bounded), axis=dim)
@@ -313,16 +388,6 @@ def _filled(value_at: Callable[[fx.Node], Any]) -> Converter:
         return R.full(shape, value, name(dtype)) if shape else value
 
     return convert
-
-
-def _cumsum(imp: Any, node: fx.Node) -> Any:
-    """TVM's own keeps the dtype of integers narrower than int64, and 16-bit accumulation."""
-    dtype = dtype_of(node)
-    value = operand(imp, node.args[0], computing(dtype))
-    if not node.meta["val"].dim():
-        return cast(imp, value, dtype)
-    summed = R.cumsum(value, node.args[1] % node.meta["val"].dim(), name(computing(dtype)))
-    return cast(imp, imp.block_builder.emit(summed), dtype)
 
 
 def _same(imp: Any, node: fx.Node) -> Any:
@@ -397,17 +462,20 @@ CONVERTERS: dict[str, Converter] = {
     "sum.dim_IntList": reduction(R.sum),
     "mean.dim": reduction(R.mean),
     "mean.default": reduction(R.mean),
-    "amax.default": reduction(R.max),
-    "amin.default": reduction(R.min),
-    "max.default": reduction(R.max),
-    "min.default": reduction(R.min),
+    "amax.default": extremum(R.max),
+    "amin.default": extremum(R.min),
+    "max.default": extremum(R.max),
+    "min.default": extremum(R.min),
     "prod.default": reduction(R.prod),
     "prod.dim_int": reduction(R.prod),
+    "argmax.default": position(R.argmax),
+    "argmin.default": position(R.argmin),
     "any.default": _any,
     "any.dim": _any,
     "any.dims": _any,
     "_to_copy.default": _to_copy,
     "_softmax.default": _softmax,
+    "_safe_softmax.default": _safe_softmax,
     "_log_softmax.default": _log_softmax,
     "index_select.default": _index_select,
     "gather.default": _gather,
@@ -424,7 +492,6 @@ CONVERTERS: dict[str, Converter] = {
     "full.default": _filled(lambda node: node.args[1]),
     "full_like.default": _filled(lambda node: node.args[1]),
     "fill.Scalar": _filled(lambda node: node.args[1]),
-    "cumsum.default": _cumsum,
     "clone.default": _same,
     "alias.default": _same,
     "lift_fresh_copy.default": _same,

@@ -56,6 +56,15 @@ def _schedules(options: TvmOptions) -> list[Any]:
     return [gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()]
 
 
+def _scheduled(function: Any, options: TvmOptions) -> Any:
+    """The function with a GPU schedule; dlight's rules assert on some reductions, which the fallback takes."""
+    alone = tvm.IRModule({"main": function})
+    try:
+        return dlight.ApplyDefaultSchedule(*_schedules(options))(alone)["main"]
+    except Exception:
+        return dlight.ApplyDefaultSchedule(dlight.gpu.Fallback())(alone)["main"]
+
+
 def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions) -> Lowered:
     passes = relax.transform
     with tvm_target:
@@ -69,14 +78,13 @@ def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions)
                 passes.FuseTIR(),
                 passes.RewriteDataflowReshape(),
                 passes.DeadCodeElimination(),
-                dlight.ApplyDefaultSchedule(*_schedules(options)),
             ]
         )(mod)
-    functions = {
-        variable.name_hint: function.with_attr("global_symbol", variable.name_hint)
-        for variable, function in mod.functions.items()
-        if isinstance(function, tirx.PrimFunc)
-    }
+        functions = {
+            variable.name_hint: _scheduled(function.with_attr("global_symbol", variable.name_hint), options)
+            for variable, function in mod.functions.items()
+            if isinstance(function, tirx.PrimFunc)
+        }
     main = mod["main"]
     if not functions:
         return Lowered(main, {}, (), "")
@@ -129,16 +137,20 @@ def _sources(functions: dict[Any, Any], tvm_target: Any, target: DeviceTarget) -
     if target.one_entry:
         return tuple(kernels), ""
     source = make(tvm.IRModule(dict(ordered)), tvm_target).inspect_source("")
-    return tuple(kernels), source
+    return tuple(kernels), _SUFFIXED.sub(r"\1(", source)
 
 
 def _is_buffer(parameter: Any) -> bool:
     return type(parameter.ty).__name__ in {"BufferType", "PointerType"}
 
 
+#: Functions that TVM writes with C's suffix for single precision; OpenCL C and WGSL overload the plain names.
+_SUFFIXED = re.compile(r"\b(tan|atan|asin|acos|sinh|cosh|asinh|acosh|atanh|atan2)f\(")
+
+
 def _wgsl(text: str) -> str:
     """TVM stores bool as ``i8``, which WGSL does not have."""
-    return re.sub(r"\bi8\b", "i32", text)
+    return re.sub(r"\bi8\b", "i32", _SUFFIXED.sub(r"\1(", text))
 
 
 def _access(info: str, name: str, default: str) -> str:
