@@ -12,7 +12,8 @@ from tapestry.backends.base import Backend
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import ready_backend
 from tapestry.errors import UnsupportedError, UsageError
-from tapestry.placement.constants import ProgramConstants, RegionConstants
+from tapestry.backends.region_constants import RegionConstants
+from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.executable import Executable
 from tapestry.placement.layout import BoundStep, Layout
 from tapestry.placement.placement import Placement, read_options

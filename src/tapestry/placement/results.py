@@ -12,7 +12,7 @@ import torch
 
 from tapestry.errors import InputError, UsageError
 from tapestry.placement.constants import ProgramConstants
-from tapestry.placement.transfer import with_layout
+from tapestry.backends.transfer import with_layout
 from tapestry.program.graph import Ref
 from tapestry.program.interpret import Values
 from tapestry.program.program import Alias, Program, ProgramInput, ProgramOutput

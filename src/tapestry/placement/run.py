@@ -14,7 +14,7 @@ import torch
 from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.layout import BoundStep, Layout, SourceCalls
 from tapestry.placement.plan import DeviceStep
-from tapestry.placement.transfer import from_storage, to_storage
+from tapestry.backends.transfer import from_storage, to_storage
 from tapestry.program.graph import Ref
 from tapestry.program.interpret import Values, run_calls
 from tapestry.runtime.device import Buffer, Command

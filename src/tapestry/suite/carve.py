@@ -14,7 +14,7 @@ import torch
 
 from tapestry.errors import UsageError
 from tapestry.numerics.no_oracle import NoOracle
-from tapestry.numerics.oracle import oracle
+from tapestry.numerics.float64 import oracle
 from tapestry.program import traits
 from tapestry.program.graph import Call, Ref, operands
 from tapestry.program.inputs import InputSet, as_input_sets

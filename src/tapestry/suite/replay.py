@@ -1,0 +1,274 @@
+"""Replaying a suite: every case on a backend and a device, judged here, whatever happens to the device.
+
+Not here: judging (numerics), and what the verdicts are used for (migration).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import torch
+
+from tapestry.backends.base import Backend, Options
+from tapestry.backends.compiler import Compiler
+from tapestry.backends.region_constants import RegionConstants
+from tapestry.backends.registry import default_backend, ready_backend
+from tapestry.backends.transfer import from_storage, to_storage
+from tapestry.errors import (
+    CompileError,
+    DeviceError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    InputError,
+    UnsupportedError,
+    UsageError,
+)
+from tapestry.numerics.judgement import Judgement, Metrics
+from tapestry.numerics.judging import judge
+from tapestry.numerics.verdict import Verdict
+from tapestry.program.graph import Graph, Ref
+from tapestry.program.interpret import resolve
+from tapestry.program.program import tensor_digest
+from tapestry.runtime.bind import BoundRegion
+from tapestry.runtime.device import Buffer
+from tapestry.runtime.module import Compiled
+from tapestry.runtime.open import open_device
+from tapestry.runtime.resident import Resident
+from tapestry.suite.case import Case, Suite
+from tapestry.suite.journal import Journal
+from tapestry.suite.verdicts import CaseResult, ReplayResult
+
+#: Raised whenever a verdict of the same results may change.
+_JUDGING = 1
+
+Progress = Callable[[str, int, int], None]
+
+
+def replay(
+    suite: Suite,
+    device: str = "opencl:0",
+    backend: str = "",
+    journal: Journal | None = None,
+    progress: Progress | None = None,
+) -> ReplayResult:
+    """Replay a suite on a device opened for it, with the backend's reference options.
+
+    ``backend`` defaults to the one for the device's kind. Raises EnvironmentProblem when device or backend is
+    missing; what happens to single cases becomes their verdict.
+    """
+    resident = Resident(open_device(device))
+    try:
+        chosen = ready_backend(backend or default_backend(resident.device.info.kind))
+        with Compiler() as compiler:
+            target = Target(resident, chosen, chosen.options()[0], compiler)
+            return replay_on(target, suite, journal, progress)
+    finally:
+        resident.device.close()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where cases and regions run: a backend with its options on an open device."""
+
+    resident: Resident
+    backend: Backend
+    options: Options
+    compiler: Compiler
+
+    def key(self, graph: Graph) -> str:
+        """Names everything that a result of this graph on this target depends on, values left out."""
+        return self.compiler.key(self.backend, graph, self.resident.device.info, self.options)
+
+
+def replay_on(
+    target: Target, suite: Suite, journal: Journal | None = None, progress: Progress | None = None
+) -> ReplayResult:
+    """Replay a suite on an open target. Cases answered in the journal are not run again."""
+    info = target.resident.device.info
+    if info.kind not in target.backend.device_kinds:
+        kinds = ", ".join(sorted(target.backend.device_kinds))
+        raise UsageError(f"backend {target.backend.name} runs on {kinds}, not on {info.name} ({info.kind})")
+    tell = progress or (lambda what, done, total: None)
+    groups: dict[str, list[Case]] = {}
+    for case in suite.cases:
+        groups.setdefault(case.graph, []).append(case)
+    found: dict[str, CaseResult] = {}
+    fresh = _from_journal(target, groups, journal, found)
+    for graph_text in fresh:
+        _prefetch(target, groups[graph_text][0])
+    done = len(found)
+    for graph_text in fresh:
+        for result in _replay_group(target, suite, groups[graph_text]):
+            found[result.case] = result
+            if journal is not None:
+                case = next(entry for entry in groups[graph_text] if entry.id == result.case)
+                journal.put("case", case_key(target, case), result)
+            done += 1
+            tell("replaying", done, len(suite.cases))
+    tell("replaying", len(suite.cases), len(suite.cases))
+    return ReplayResult(info.name, target.backend.name, tuple(found[case.id] for case in suite.cases))
+
+
+def case_key(target: Target, case: Case) -> str:
+    """Names everything that the verdict of a case on a target depends on."""
+    content = msgspec.json.encode([case.graph, case.inputs, case.source, case.oracle, case.no_oracle])
+    return hashlib.sha256(f"{_JUDGING} {target.key(case.load_graph())}".encode() + content).hexdigest()
+
+
+def _from_journal(
+    target: Target, groups: dict[str, list[Case]], journal: Journal | None, found: dict[str, CaseResult]
+) -> list[str]:
+    """Fill ``found`` from the journal; returns the groups of which some case is still to be run."""
+    fresh: list[str] = []
+    for graph_text, cases in groups.items():
+        kept = [journal.get("case", case_key(target, case), CaseResult) if journal else None for case in cases]
+        if any(entry is None for entry in kept):
+            fresh.append(graph_text)
+            continue
+        found.update({case.id: entry for case, entry in zip(cases, kept, strict=True) if entry is not None})
+    return fresh
+
+
+def _prefetch(target: Target, case: Case) -> None:
+    graph = case.load_graph()
+    info = target.resident.device.info
+    if not any(target.backend.refuses(call, info) for call in graph.calls):
+        target.compiler.start(target.backend, graph, info, target.options)
+
+
+def _replay_group(target: Target, suite: Suite, cases: Sequence[Case]) -> list[CaseResult]:
+    """Cases of one graph: compiled once, run one after the other."""
+    graph = cases[0].load_graph()
+    info = target.resident.device.info
+    refused = next((reason for call in graph.calls if (reason := target.backend.refuses(call, info))), None)
+    if refused is not None:
+        return [_ended(case, Verdict.UNSUPPORTED, refused) for case in cases]
+    try:
+        compiled = target.compiler.compile(target.backend, graph, info, target.options)
+        target.resident.module(compiled.module)
+    except UnsupportedError as error:
+        return [_ended(case, Verdict.UNSUPPORTED, str(error)) for case in cases]
+    except DeviceLostError as error:
+        target.resident.device.restart()
+        return [_ended(case, _lost(error), str(error)) for case in cases]
+    except (CompileError, DeviceError) as error:
+        return [_ended(case, Verdict.ERROR, str(error)) for case in cases]
+    try:
+        return [_replay_case(target, suite, case, graph, compiled) for case in cases]
+    finally:
+        target.resident.release_module(compiled.module.digest)
+
+
+def _lost(error: DeviceLostError) -> Verdict:
+    return Verdict.TIMEOUT if isinstance(error, DeviceTimeoutError) else Verdict.CRASHED
+
+
+def _ended(case: Case, verdict: Verdict, reason: str, seconds: float = 0.0) -> CaseResult:
+    return CaseResult(case.id, case.key, case.op, case.variant, verdict, False, reason, Metrics(), "", seconds)
+
+
+def _replay_case(target: Target, suite: Suite, case: Case, graph: Graph, compiled: Compiled) -> CaseResult:
+    begin = time.perf_counter()
+    inputs = suite.inputs(case)
+    try:
+        got = run_once(target.resident, graph, compiled, inputs)
+    except (UnsupportedError, InputError) as error:
+        return _ended(case, Verdict.UNSUPPORTED, str(error))
+    except DeviceLostError as error:
+        target.resident.device.restart()
+        return _ended(case, _lost(error), str(error))
+    except DeviceError as error:
+        return _ended(case, Verdict.ERROR, str(error))
+    seconds = time.perf_counter() - begin
+    judgement = judge_case(suite, case, graph, inputs, got)
+    return CaseResult(
+        case.id, case.key, case.op, case.variant, judgement.verdict, judgement.imprecise, judgement.reason,
+        judgement.metrics, judgement.judged_by, seconds,
+    )  # fmt: skip
+
+
+def judge_case(
+    suite: Suite, case: Case, graph: Graph, inputs: Sequence[torch.Tensor], got: Sequence[torch.Tensor]
+) -> Judgement:
+    """Judge what a device gave for a case of one call."""
+    values: dict[Ref, object] = {Ref(entry.name): tensor for entry, tensor in zip(graph.inputs, inputs, strict=True)}
+    (call,) = graph.calls
+    args = tuple(resolve(value, values) for value in call.args)
+    kwargs = {name: resolve(value, values) for name, value in call.kwargs}
+    # A region hands out only the results that something reads; the others are neither computed nor judged.
+    results: list[torch.Tensor | None] = [None] * len(call.outputs)
+    for ref, tensor in zip(graph.outputs, got, strict=True):
+        results[ref.item] = tensor
+    read = {ref.item for ref in graph.outputs}
+    source = [tensor if item in read else None for item, tensor in enumerate(suite.source(case))]
+    oracle = suite.oracle(case)
+    want = None if oracle is None else [tensor if item in read else None for item, tensor in enumerate(oracle)]
+    return judge(call.target, args, kwargs, results, source, want)
+
+
+@dataclass(frozen=True)
+class _CaseConstants:
+    """A ConstantSource over the inputs of one case."""
+
+    graph: Graph
+    inputs: Sequence[torch.Tensor]
+
+    def is_constant(self, ref: Ref) -> bool:
+        return self.graph.inputs[int(ref.name.removeprefix("i"))].constant
+
+    def tensor(self, ref: Ref) -> torch.Tensor:
+        return self.inputs[int(ref.name.removeprefix("i"))]
+
+    def digest(self, ref: Ref) -> str:
+        return tensor_digest(self.tensor(ref))
+
+
+def run_once(
+    resident: Resident, graph: Graph, compiled: Compiled, inputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Run a compiled graph once on the device and bring its outputs back.
+
+    ``inputs`` are in graph order, constants included. Nothing stays on the device but what others hold there.
+    """
+    device = resident.device
+    constants = RegionConstants(
+        _CaseConstants(graph, inputs), [Ref(entry.name) for entry in graph.inputs], compiled
+    )
+    bound = BoundRegion(compiled, resident, constants.bytes_of)
+    buffers: list[Buffer] = []
+    generation = device.generation
+    try:
+        given: list[Buffer | None] = []
+        for entry, tensor, index in zip(graph.inputs, inputs, compiled.inputs, strict=True):
+            if entry.constant or index < 0:
+                given.append(None)
+                continue
+            decl = compiled.tensors[index]
+            buffers.append(device.alloc(decl.nbytes))
+            device.write(buffers[-1], to_storage(tensor, decl, entry.name))
+            given.append(buffers[-1])
+        results: list[Buffer] = []
+        for index in compiled.outputs:
+            results.append(device.alloc(compiled.tensors[index].nbytes))
+        buffers.extend(results)
+        device.submit(bound.commands(given, results, "case"))
+        return [
+            from_storage(device.read(buffer, compiled.tensors[index].nbytes), compiled.tensors[index], graph.spec(ref))
+            for buffer, index, ref in zip(results, compiled.outputs, graph.outputs, strict=True)
+        ]
+    finally:
+        if device.generation == generation:
+            _give_back(resident, bound, buffers)
+
+
+def _give_back(resident: Resident, bound: BoundRegion, buffers: Sequence[Buffer]) -> None:
+    try:
+        for buffer in buffers:
+            resident.device.free(buffer)
+        bound.close()
+    except DeviceLostError:
+        return  # what was lost needs no freeing; the caller restarts the device

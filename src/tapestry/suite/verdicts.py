@@ -1,0 +1,88 @@
+"""What replaying a suite on a device found: one result per case, counted and summarised. Plain data, free of torch.
+
+Not here: replaying (replay).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from tapestry.numerics.judgement import Metrics
+from tapestry.numerics.verdict import Verdict
+
+#: Verdicts that keep a node off the target.
+BLOCKING = frozenset({Verdict.FAIL, Verdict.UNSUPPORTED, Verdict.ERROR, Verdict.CRASHED, Verdict.TIMEOUT})
+
+
+class CaseResult(msgspec.Struct, frozen=True):
+    """What became of one case on one device. ``seconds`` is the time on the device, transfers included."""
+
+    case: str
+    key: str
+    op: str
+    variant: str
+    verdict: Verdict
+    imprecise: bool
+    reason: str
+    metrics: Metrics
+    judged_by: str
+    seconds: float
+
+
+class ReplayResult(msgspec.Struct, frozen=True):
+    """All cases of a suite on one device."""
+
+    device: str
+    backend: str
+    results: tuple[CaseResult, ...]
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """How many cases ended in each verdict, all verdicts named."""
+        counted = Counter(str(entry.verdict) for entry in self.results)
+        return {str(verdict): counted.get(str(verdict), 0) for verdict in Verdict}
+
+    @property
+    def failures(self) -> tuple[CaseResult, ...]:
+        """The cases that neither pass nor are undefined."""
+        return tuple(entry for entry in self.results if entry.verdict in BLOCKING)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing failed."""
+        return not self.failures
+
+
+class OperatorSummary(msgspec.Struct, frozen=True):
+    """The cases of one operator together; ``worst`` are the largest errors over its cases."""
+
+    op: str
+    cases: int
+    verdicts: dict[str, int]
+    worst: Metrics
+
+
+def by_operator(results: Iterable[CaseResult]) -> tuple[OperatorSummary, ...]:
+    """One summary per operator, those with failures first, then by name."""
+    groups: dict[str, list[CaseResult]] = {}
+    for entry in results:
+        groups.setdefault(entry.op, []).append(entry)
+    summaries = [_summary(op, entries) for op, entries in groups.items()]
+    return tuple(sorted(summaries, key=lambda entry: (entry.verdicts.get("pass", 0) == entry.cases, entry.op)))
+
+
+def _summary(op: str, entries: list[CaseResult]) -> OperatorSummary:
+    verdicts = Counter(str(entry.verdict) for entry in entries)
+    metrics = [entry.metrics for entry in entries]
+    worst = Metrics(
+        max_ulp=max(entry.max_ulp for entry in metrics),
+        max_rel=max(entry.max_rel for entry in metrics),
+        max_abs=max(entry.max_abs for entry in metrics),
+        nmse=max(entry.nmse for entry in metrics),
+        cosine=min(entry.cosine for entry in metrics),
+        snr_db=min((entry.snr_db for entry in metrics if entry.snr_db is not None), default=None),
+    )
+    return OperatorSummary(op, len(entries), dict(verdicts), worst)
