@@ -21,32 +21,37 @@ _AS = {
 }  # fmt: skip
 #: One rounding of an exact result.
 _CORRECT = names("""
-    square leaky_relu prelu _prelu_kernel softshrink rrelu_with_noise ldexp deg2rad rad2deg frac
+    square leaky_relu prelu _prelu_kernel softshrink rrelu_with_noise ldexp frac
     threshold_backward masked_scale dequantize quantized_decomposed::dequantize_per_tensor""")
 _TWO_STEPS = names("xlogy special_xlogy entr special_entr complex polar sinc special_sinc")
 #: Functions with zeros that are not at 0, or computed by long series: relative, and absolute near those zeros.
 _SERIES = names("""
-    lgamma digamma polygamma mvlgamma special_gammaln special_digamma special_psi special_polygamma zeta
+    lgamma digamma mvlgamma special_gammaln special_digamma special_psi zeta
     special_zeta i0 special_i0 special_i0e special_i1 special_i1e erfinv special_erfinv special_erfcx special_ndtr
     special_ndtri special_log_ndtr special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
     gamma igamma igammac special_gammainc special_gammaincc special_xlog1py""")
 _SERIES_ACCURACY = Accuracy(Model(32.0, absolute=2.0**-20), Model(64.0, absolute=2.0**-19))
 #: Powers that a careful implementation multiplies out.
+#: A constant of the operator, rounded, times the operand.
+_BY_CONSTANT = names("deg2rad rad2deg")
 _PLAIN_POWERS = {2.0: CORRECT, 3.0: TWO_STEPS, 1.0: CORRECT, 0.0: CORRECT, -1.0: FUNCTIONS["reciprocal"],
                  -2.0: Accuracy(Model(1.5), Model(4.0)), 0.5: FUNCTIONS["sqrt"], -0.5: FUNCTIONS["rsqrt"]}  # fmt: skip
 
 
 def known(facts: CallFacts) -> bool:
     """Whether the operator has a line of its own here."""
-    return any(facts.name in table for table in (FUNCTIONS, _AS, _CORRECT, _TWO_STEPS, _SERIES, _JUMPS))
+    return any(facts.name in table for table in (FUNCTIONS, _AS, _CORRECT, _TWO_STEPS, _BY_CONSTANT, _SERIES, _JUMPS))
 
 
-def bound(facts: CallFacts, want: Tensor, unit: float, column: str) -> Tensor:
-    """What each element may be off by in the ``careful`` or ``allowed`` column, before rounding to a narrower dtype."""
+def bound(facts: CallFacts, want: Tensor, unit: float, stored: float, column: str) -> Tensor:
+    """What each element may be off by in the ``careful`` or ``allowed`` column, before rounding to a narrower dtype.
+
+    ``unit`` is the roundoff computed in, ``stored`` that of the declared dtype, in which a quotient may be rounded.
+    """
     jump = _JUMPS.get(facts.name)
     if jump is not None and not (facts.name == "div" and facts.bound.get("rounding_mode") is None):
         own = CORRECT.careful.error(want, None, unit)
-        return own + jump(facts, want, unit) if column == "allowed" else own
+        return own + jump(facts, want, max(unit, stored)) if column == "allowed" else own
     model: Model = getattr(_accuracy(facts), column)
     operand = facts.wide.get("self") if _depends_on_x(model) else None
     x = operand.to(torch.float64) if isinstance(operand, Tensor) and not operand.is_complex() else None
@@ -64,6 +69,8 @@ def _accuracy(facts: CallFacts) -> Accuracy:
         return _complex_or(FUNCTIONS[name], facts)
     if name in _CORRECT:
         return _complex_or(CORRECT, facts)
+    if name in _BY_CONSTANT:
+        return TWO_STEPS
     if name in _TWO_STEPS:
         return Accuracy(Model(8.0), Model(8.0, absolute=2.0**-11)) if name in ("polar", "sinc", "special_sinc") else \
             Accuracy(Model(5.0), Model(5.0, absolute=2.0**-21))  # fmt: skip

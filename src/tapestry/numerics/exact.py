@@ -32,6 +32,8 @@ _EXACT = names("""
 def is_exact(facts: CallFacts) -> bool:
     """Whether nothing in the call rounds: known copies and choices, and everything that returns a view."""
     name = facts.name
+    if name in ("sgn", "abs", "absolute") and facts.has_complex:
+        return False
     if name in ("scatter", "index_put", "put"):
         return facts.bound.get("reduce") is None and not facts.bound.get("accumulate", False)
     return name in _EXACT or torch.Tag.view_copy in facts.target.tags or _returns_view(facts)

@@ -9,7 +9,7 @@ from functools import cached_property
 from torch import Tensor
 from torch._ops import OpOverload
 
-from tapestry.numerics.arguments import bind, flatten_result, map_leaves, operator_name
+from tapestry.numerics.arguments import bind, flatten_result, map_leaves, operator_name, tensors_in
 from tapestry.numerics.float64 import oracle_args
 from tapestry.numerics.formats import is_inexact
 
@@ -41,6 +41,12 @@ class CallFacts:
         value = self.bound.get(name)
         return value if isinstance(value, Tensor) else None
 
+    @cached_property
+    def has_complex(self) -> bool:
+        """Whether an operand or a number of the call is complex."""
+        values = (*self.args, *self.kwargs.values())
+        return any(tensor.is_complex() for tensor in tensors_in(values)) or any(isinstance(v, complex) for v in values)
+
     def run_wide(
         self, change: Callable[[Tensor], Tensor], number: Callable[[float], float]
     ) -> tuple[Tensor | None, ...]:
@@ -55,6 +61,6 @@ class CallFacts:
         changed = {name: map_leaves(leaf, value) for name, value in kwargs.items()}
         for name in ("alpha", "beta"):
             value = changed.get(name)
-            if isinstance(value, int | float):
-                changed[name] = number(float(value))
+            if isinstance(value, int | float | complex):
+                changed[name] = number(abs(value))
         return flatten_result(self.target(*(map_leaves(leaf, value) for value in args), **changed))

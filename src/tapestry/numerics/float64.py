@@ -108,7 +108,10 @@ def oracle_args(
     Returns new positional and keyword arguments; tensors that a mutating operator would write are copies.
     """
     convert = _whole_storage if operator_name(target) in _READS_STORAGE else to_oracle_dtype
-    single = _computes_in_single(args, kwargs)
+    operands = [tensor.dtype for tensor in tensors_in([*args, dict(kwargs)])]
+    floating = any(is_inexact(dtype) for dtype in operands)
+    promoted = bool(operands) and not floating  # integers with a fraction give the default dtype
+    single = (promoted or _computes_in_single(args, kwargs)) and bind(target, args, kwargs).get("dtype") is None
     mutates = target._schema.is_mutable
 
     def change(leaf: object) -> object:
@@ -121,14 +124,23 @@ def oracle_args(
 
     def one(kind: str, value: object) -> object:
         if single and kind in _SCALAR_KINDS and isinstance(value, int | float):
-            return _as_single(value)
+            return _as_single(float(value)) if isinstance(value, float) or (floating and abs(value) > 2**24) else value
         return map_leaves(change, value)
 
     types = argument_types(target)
+    kwargs = {**_rounded_defaults(target, len(args)), **kwargs} if single else kwargs
     wide_args = tuple(one(kind, value) for (_, kind), value in zip(types, args, strict=False))
     kinds = dict(types)
     wide_kwargs = {name: one(kinds.get(name, ""), value) for name, value in kwargs.items()}
     return _with_declared_eps(target, args, kwargs, wide_args, wide_kwargs)
+
+
+@cache
+def _rounded_defaults(target: OpOverload, given: int) -> dict[str, object]:
+    """Fractions that the call leaves to the schema (leaky_relu's 0.01): they take part in the arithmetic, too."""
+    rest = target._schema.arguments[given:]
+    wanted = (entry for entry in rest if str(entry.type) in _SCALAR_KINDS and entry.has_default_value())
+    return {entry.name: entry.default_value for entry in wanted if isinstance(entry.default_value, float)}
 
 
 def _with_declared_eps(
@@ -213,12 +225,8 @@ def _computes_in_single(args: Sequence[object], kwargs: Mapping[str, object]) ->
     return bool(shaped) and all(wide_dtype(tensor.dtype) != tensor.dtype for tensor in shaped)
 
 
-def _as_single(value: object) -> object:
-    if isinstance(value, float):
-        return float(torch.tensor(value, dtype=torch.float32))
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**24:
-        return float(torch.tensor(value, dtype=torch.float32))
-    return value
+def _as_single(value: float) -> float:
+    return float(torch.tensor(value, dtype=torch.float32))
 
 
 def _cast_dtype(name: str, bound: Mapping[str, object]) -> torch.dtype | None:

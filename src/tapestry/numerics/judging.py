@@ -20,7 +20,7 @@ from tapestry.numerics.judgement import Judgement, Metrics
 from tapestry.numerics.metrics import ErrorSums
 from tapestry.numerics.ranges import out_of_range
 from tapestry.numerics.tolerance import EXACT, Tolerance
-from tapestry.numerics.undefined import undefined_positions
+from tapestry.numerics.undefined import is_free, undefined_positions
 from tapestry.numerics.verdict import Verdict
 
 Results = Sequence[Tensor | None]
@@ -122,6 +122,10 @@ class _Case:
         for index, (got, declared) in enumerate(zip(self._got, self._declared, strict=True)):
             want = self._want[index] if index < len(self._want) else None
             if got is None or declared is None or want is None:
+                continue
+            free = is_free(self._facts, index)
+            if free:
+                self._left_out.append(free)
                 continue
             outcome = self._one(index, *_plain(got, want))
             problem = problem or self._located(index, outcome.problem)

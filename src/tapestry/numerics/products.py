@@ -6,8 +6,9 @@ an rms error of at most 8 eps times the rms of |A|·|B|.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, prod
 from typing import cast
 
@@ -22,9 +23,11 @@ from tapestry.numerics.formats import accumulation_dtype, component, unit_roundo
 RMS_ELEMENTS = 64
 #: rms(error) <= RMS_FACTOR eps rms(|A|·|B|), growing with sqrt(n) / RMS_ROOT for very long sums.
 RMS_FACTOR = 8.0
-RMS_ROOT = 8.0
+RMS_ROOT = 7.0
 #: |error| <= ELEMENT_FACTOR sqrt(n) eps (|A|·|B|).
 ELEMENT_FACTOR = 2.0
+#: Terms of one magnitude (walk² n >= COHERENCE magnitude²), added one by one: n COHERENT_FACTOR eps, at most the limit.
+COHERENCE, COHERENT_FACTOR, COHERENT_LIMIT = 0.99, 0.25, 2048.0
 #: Partial sums stored in a 16-bit output dtype may each round: per element u (3 |y| + 4 |A·B|_2), rms 2 u of both.
 NARROW_OUTPUT, NARROW_WALK, NARROW_RMS = 3.0, 4.0, 2.0
 
@@ -35,8 +38,7 @@ COUNTED = names("""
     conv_transpose1d conv_transpose2d conv_transpose3d conv_depthwise3d _conv_depthwise2d mkldnn_convolution
     convolution_overrideable thnn_conv2d slow_conv3d bilinear _trilinear sum nansum sum_to_size cumsum trace
     index_add scatter_add scatter_reduce index_put index_reduce scatter embedding_bag _embedding_bag col2im fold
-    cross linalg_cross diff trapezoid trapz cumulative_trapezoid mkldnn_linear conv_tbc
-    put segment_reduce linalg_vander""")
+    mkldnn_linear conv_tbc put""")
 #: Averages: the number of terms is not what ones give.
 AVERAGED = names("""
     mean nanmean avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
@@ -45,42 +47,71 @@ AVERAGED = names("""
 
 @dataclass(frozen=True)
 class Terms:
-    """Per result element (float64, broadcastable): number of terms, sum of magnitudes, root of the sum of squares."""
+    """The terms that result ``index`` of a call adds up, per element (float64, broadcastable to ``want``)."""
 
-    length: Tensor
-    magnitude: Tensor
-    walk: Tensor
+    facts: CallFacts
+    index: int
+    want: Tensor
+
+    @cached_property
+    def magnitude(self) -> Tensor:
+        """The sum of magnitudes |A|·|B|: the operator on absolute values (a divisor may be negative)."""
+        return self._on(torch.abs, abs).abs()
+
+    @cached_property
+    def length(self) -> Tensor:
+        """How many terms: what the operator gives on ones; for averages, the size of the window."""
+        if self.facts.name in AVERAGED:
+            return torch.tensor(float(_averaged_length(self.facts, self.want)), dtype=torch.float64)
+        return self._on(torch.ones_like, lambda _: 1.0).abs().clamp(min=1.0)
+
+    @cached_property
+    def walk(self) -> Tensor:
+        """The root of the sum of squares: how far partial sums of random signs wander from 0."""
+        squares = self._on(lambda value: value.abs().square(), lambda number: number * number).abs()
+        return (squares / self.length).sqrt() if self.facts.name in AVERAGED else squares.sqrt()
+
+    @cached_property
+    def coherent(self) -> Tensor:
+        """Where all terms have one magnitude, so that their roundings add up instead of averaging out."""
+        return self.walk.square() * self.length >= COHERENCE * self.magnitude.square()
+
+    def _on(self, change: Callable[[Tensor], Tensor], number: Callable[[float], float]) -> Tensor:
+        value = self.facts.run_wide(change, number)[self.index]
+        assert value is not None
+        return value
 
 
-def terms(facts: CallFacts, index: int, want: Tensor, squares: bool) -> Terms:
-    """Number and size of the terms of result ``index``. ``squares`` asks for the walk, needed for 16-bit results."""
-    magnitude = _result(facts.run_wide(torch.abs, abs), index)
-    if facts.name in AVERAGED:
-        length = torch.tensor(float(_averaged_length(facts, want)), dtype=torch.float64)
-        walk = magnitude / length.sqrt()
-        return Terms(length, magnitude, walk)
-    length = _result(facts.run_wide(torch.ones_like, lambda _: 1.0), index)
-    walk = _result(facts.run_wide(_square, _square_number), index).sqrt() if squares else magnitude
-    return Terms(length.abs().clamp(min=1.0), magnitude, walk)
+def is_sum(facts: CallFacts) -> bool:
+    """Whether the call adds up products or averages; a scatter or index reduction only when it is asked to add."""
+    if facts.name not in COUNTED and facts.name not in AVERAGED:
+        return False
+    return facts.bound.get("reduce") in (None, "sum", "add")
 
 
-def element_bound(of: Terms, want: Tensor, declared: torch.dtype) -> Tensor:
-    """What each element may be off by, the rounding to the declared dtype included."""
+def element_bound(of: Terms, declared: torch.dtype, column: str) -> Tensor:
+    """What each element may be off by, the rounding to the declared dtype included.
+
+    The ``allowed`` column lets terms of one magnitude be added one after the other, up to a limit.
+    """
     eps = 2 * unit_roundoff(accumulation_dtype(declared))
     bound = ELEMENT_FACTOR * eps * of.length.sqrt() * of.magnitude
+    if column == "allowed":
+        one_by_one = (of.length * COHERENT_FACTOR).clamp(max=COHERENT_LIMIT) * eps * of.magnitude
+        bound = torch.where(of.coherent, torch.maximum(bound, one_by_one), bound)
     if not is_narrow(declared):
         return bound
-    return bound + unit_roundoff(declared) * (NARROW_OUTPUT * want.abs() + NARROW_WALK * of.walk)
+    return bound + unit_roundoff(declared) * (NARROW_OUTPUT * of.want.abs() + NARROW_WALK * of.walk)
 
 
-def rms_bound(of: Terms, want: Tensor, declared: torch.dtype, keep: Tensor) -> float:
+def rms_bound(of: Terms, declared: torch.dtype, keep: Tensor) -> float:
     """What the root mean square of the error over the kept elements may be."""
     eps = 2 * unit_roundoff(accumulation_dtype(declared))
     factor = max(RMS_FACTOR, float(of.length.max()) ** 0.5 / RMS_ROOT)
     bound = factor * eps * _rms(of.magnitude, keep)
     if not is_narrow(declared):
         return bound
-    return bound + NARROW_RMS * unit_roundoff(declared) * _rms(torch.hypot(want.abs(), of.walk), keep)
+    return bound + NARROW_RMS * unit_roundoff(declared) * _rms(torch.hypot(of.want.abs(), of.walk), keep)
 
 
 def is_narrow(declared: torch.dtype) -> bool:
@@ -91,20 +122,6 @@ def is_narrow(declared: torch.dtype) -> bool:
 def _rms(value: Tensor, keep: Tensor) -> float:
     kept = value.expand(keep.shape)[keep]
     return float(kept.square().mean().sqrt())
-
-
-def _square(value: Tensor) -> Tensor:
-    return value.abs().square()
-
-
-def _square_number(value: float) -> float:
-    return value * value
-
-
-def _result(results: tuple[Tensor | None, ...], index: int) -> Tensor:
-    value = results[index]
-    assert value is not None
-    return value
 
 
 def _averaged_length(facts: CallFacts, want: Tensor) -> int:

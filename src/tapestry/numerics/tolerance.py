@@ -17,14 +17,21 @@ from tapestry.numerics.formats import accumulation_dtype, smallest_normal, unit_
 from tapestry.numerics.formulas import FORMULAS, FormulaCall
 from tapestry.numerics.products import Terms
 
-EXACT, ELEMENTWISE, SUM, COMPOSITE, GRID, INTERPOLATION, UNKNOWN = (
-    "exact", "elementwise", "sum of products", "composite", "grid", "interpolation", "unknown: scaled by the source",
-)  # fmt: skip
+EXACT = "exact"
+ELEMENTWISE = "elementwise"
+SUM = "sum of products"
+COMPOSITE = "composite"
+GRID = "grid"
+INTERPOLATION = "interpolation"
+UNKNOWN = "unknown: scaled by the source"
+UNKNOWN_POINTWISE = "unknown pointwise: scaled by the source"
 
 _GRIDS = names("arange linspace logspace range hann_window hamming_window blackman_window bartlett_window")
 _INTERPOLATIONS = names("""
     upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa
     _upsample_bicubic2d_aa grid_sampler grid_sampler_2d grid_sampler_3d affine_grid_generator""")
+#: Complex results are judged by the modulus of the error; these have a bound of their own.
+_COMPLEX_ELEMENTWISE = names("add sub mul div exp reciprocal square")
 #: The unknown class: units of roundoff at the largest expected value, and times the source's own largest error.
 _UNKNOWN_UNITS, _UNKNOWN_SOURCE = 32.0, 4.0
 _GRID_UNITS = 4.0
@@ -37,9 +44,11 @@ def class_of(facts: CallFacts) -> str:
     """The tolerance class of the call's floating results."""
     if is_exact(facts):
         return EXACT
+    if facts.has_complex:
+        return _class_of_complex(facts)
     if facts.name in FORMULAS:
         return COMPOSITE
-    if facts.name in products.COUNTED or facts.name in products.AVERAGED:
+    if products.is_sum(facts):
         return SUM
     if elementwise.known(facts):
         return ELEMENTWISE
@@ -47,7 +56,15 @@ def class_of(facts: CallFacts) -> str:
         return GRID
     if facts.name in _INTERPOLATIONS:
         return INTERPOLATION
-    return ELEMENTWISE if torch.Tag.pointwise in facts.target.tags else UNKNOWN
+    return UNKNOWN_POINTWISE if torch.Tag.pointwise in facts.target.tags else UNKNOWN
+
+
+def _class_of_complex(facts: CallFacts) -> str:
+    if products.is_sum(facts):
+        return SUM
+    if facts.name in _COMPLEX_ELEMENTWISE and facts.bound.get("alpha", 1) == 1:
+        return ELEMENTWISE
+    return UNKNOWN_POINTWISE if torch.Tag.pointwise in facts.target.tags else UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -80,22 +97,22 @@ class Tolerance:
     def bound(self, column: str) -> Tensor:
         """What each element may be off by; ``column`` is ``careful`` or ``allowed``."""
         if self.kind == SUM:
-            return products.element_bound(self.terms, self.want, self.declared) + smallest_normal(self.declared)
+            return products.element_bound(self.terms, self.declared, column) + smallest_normal(self.declared)
         return self._inner(column) + self._output_rounding(column)
 
     def rms_bound(self, keep: Tensor) -> float | None:
         """What the rms error over the kept elements may be; None where only elements count."""
         if self.kind != SUM or int(keep.sum()) < products.RMS_ELEMENTS:
             return None
-        return products.rms_bound(self.terms, self.want, self.declared, keep) + smallest_normal(self.declared)
+        return products.rms_bound(self.terms, self.declared, keep) + smallest_normal(self.declared)
 
     @cached_property
     def terms(self) -> Terms:
-        return products.terms(self.facts, self.index, self.want, products.is_narrow(self.declared))
+        return Terms(self.facts, self.index, self.want)
 
     def _inner(self, column: str) -> Tensor:
         if self.kind == ELEMENTWISE:
-            return elementwise.bound(self.facts, self.want, self.unit, column)
+            return elementwise.bound(self.facts, self.want, self.unit, unit_roundoff(self.declared), column)
         if self.kind == COMPOSITE:
             bound = self._composite(column)
             assert bound is not None
@@ -107,7 +124,9 @@ class Tolerance:
         return self._unknown()
 
     def _composite(self, column: str) -> Tensor | None:
-        call = FormulaCall(self.facts.wide, Arithmetic(self.unit, column))
+        narrow = column == "allowed" and products.is_narrow(self.declared)
+        scalar_unit = unit_roundoff(self.declared) if narrow else 0.0
+        call = FormulaCall(self.facts.wide, Arithmetic(self.unit, column), scalar_unit)
         results = FORMULAS[self.facts.name](call)
         if results is None or self.index >= len(results):
             return None
@@ -121,14 +140,19 @@ class Tolerance:
         return _largest(operand) * (_INTERPOLATION_UNITS * self.unit * size)
 
     def _unknown(self) -> Tensor:
-        base = _largest(self.want) * (_UNKNOWN_UNITS * self.unit)
-        if self.source is None or self.source.shape != self.want.shape:
+        size = self.want.abs() if self.kind == UNKNOWN_POINTWISE else _largest(self.want)
+        base = size * (_UNKNOWN_UNITS * self.unit)
+        if self.source is None or not self._has_source:
             return base
         return base + _UNKNOWN_SOURCE * _largest(self.source.to(self.want.dtype) - self.want)
 
+    @property
+    def _has_source(self) -> bool:
+        return self.source is not None and self.source.shape == self.want.shape
+
     def _output_rounding(self, column: str) -> Tensor:
         floor = smallest_normal(self.declared)
-        if self.kind == UNKNOWN or not products.is_narrow(self.declared):
+        if (self.kind in (UNKNOWN, UNKNOWN_POINTWISE) and self._has_source) or not products.is_narrow(self.declared):
             return torch.tensor(floor, dtype=torch.float64)
         units = 1.0 + 2.0**-9 if column == "careful" else 2.0
         return self.want.abs() * (unit_roundoff(self.declared) * units) + floor

@@ -17,6 +17,30 @@ _DIVISION = names("div floor_divide remainder fmod divide")
 _SHIFTS = names("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__ __ilshift__ __irshift__")
 
 
+#: Results that no specification fixes, by index: signs and phases of vectors, order of eigenvalues, bookkeeping.
+_FREE_RESULTS: dict[str, tuple[tuple[int, ...], str]] = {
+    "_linalg_eigh": ((1,), "eigenvectors are defined up to a factor"),
+    "linalg_eigh": ((1,), "eigenvectors are defined up to a factor"),
+    "linalg_eig": ((0, 1), "eigenvalues have no order"),
+    "_linalg_eigvals": ((0,), "eigenvalues have no order"),
+    "linalg_eigvals": ((0,), "eigenvalues have no order"),
+    "_linalg_svd": ((0, 2), "singular vectors are defined up to a factor"),
+    "linalg_svd": ((0, 2), "singular vectors are defined up to a factor"),
+    "linalg_qr": ((0, 1), "the factors are defined up to signs"),
+    "geqrf": ((0, 1), "the factors are defined up to signs"),
+    "_embedding_bag": ((1, 2, 3), "bookkeeping for the gradient"),
+    "_embedding_bag_forward_only": ((1, 2, 3), "bookkeeping for the gradient"),
+    "_ctc_loss": ((1,), "bookkeeping for the gradient"),
+    "log_sigmoid_forward": ((1,), "bookkeeping for the gradient"),
+}
+
+
+def is_free(facts: CallFacts, index: int) -> str:
+    """Why result ``index`` as a whole is no specification's matter; empty for a result that is."""
+    indices, reason = _FREE_RESULTS.get(facts.name, ((), ""))
+    return reason if index in indices else ""
+
+
 def undefined_positions(facts: CallFacts, declared: torch.dtype) -> tuple[Tensor, str] | None:
     """A mask (bool, broadcastable to the result) of what has no right answer, with the reason; None if all has."""
     if facts.name in _CASTS:

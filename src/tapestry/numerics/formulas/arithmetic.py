@@ -60,6 +60,20 @@ def _logaddexp(call: FormulaCall) -> tuple[Bounded, ...]:
     return (left.maximum(right) + (-gap).exp().log1p(),)
 
 
+def _cross(call: FormulaCall) -> tuple[Bounded, ...] | None:
+    left, right = call.value("self"), call.value("other")
+    if _has_complex(call) or left.value.dim() != right.value.dim():
+        return None
+    shape = torch.broadcast_shapes(left.value.shape, right.value.shape)
+    given = call.bound.get("dim")
+    dim = int(given) if isinstance(given, int) else shape.index(3)
+
+    def turned(x: Bounded, steps: int) -> Bounded:
+        return x.apply(lambda tensor: tensor.expand(shape).roll(steps, dim))
+
+    return (turned(left, -1) * turned(right, -2) - turned(left, -2) * turned(right, -1),)
+
+
 FORMULAS: dict[str, Formula] = {
     "add": _add,
     "sub": _sub,
@@ -69,4 +83,6 @@ FORMULAS: dict[str, Formula] = {
     "addcdiv": _addcdiv,
     "lerp": _lerp,
     "logaddexp": _logaddexp,
+    "cross": _cross,
+    "linalg_cross": _cross,
 }

@@ -93,9 +93,20 @@ def _instance_norm(call: FormulaCall) -> tuple[Bounded | None, ...] | None:
     return _group_norm_of(x, x.value.shape[1], call)[:1]
 
 
+def _batch_norm_of_batch(call: FormulaCall) -> tuple[Bounded | None, ...]:
+    x = call.value("input")
+    rank = x.value.dim()
+    channels = (1, -1, *[1] * (rank - 2))
+    spread, mean = variance(x, (0, *range(2, rank)), 0.0)
+    rstd = (spread + call.number("eps", 1e-5)).rsqrt()
+    result = _scaled(centred(x, mean) * rstd, call.optional("weight"), call.optional("bias"), channels)
+    kept = tuple(entry.apply(lambda tensor: tensor.reshape(-1)) for entry in (mean, rstd))
+    return (result, *kept, None, None)
+
+
 def _batch_norm(call: FormulaCall) -> tuple[Bounded | None, ...] | None:
     if call.flag("training"):
-        return None
+        return _batch_norm_of_batch(call)
     x, mean, spread = call.value("input"), call.optional("running_mean"), call.optional("running_var")
     if mean is None or spread is None:
         return None
