@@ -74,16 +74,26 @@ def _fill(args: list[memoryview | int | float], grid: Triple, block: Triple) -> 
     floats(args[0])[:] = args[1]
 
 
+def _common(*args: memoryview | int | float) -> list[np.ndarray]:
+    """The arrays cut to the shortest: a buffer may be larger than the tensor in it."""
+    arrays = [floats(arg) for arg in args]
+    shortest = min(array.size for array in arrays)
+    return [array[:shortest] for array in arrays]
+
+
 def _copy(args: list[memoryview | int | float], grid: Triple, block: Triple) -> None:
-    floats(args[1])[:] = floats(args[0])
+    source, target = _common(*args)
+    target[:] = source
 
 
 def _add(args: list[memoryview | int | float], grid: Triple, block: Triple) -> None:
-    floats(args[2])[:] = floats(args[0]) + floats(args[1])
+    left, right, target = _common(*args)
+    target[:] = left + right
 
 
 def _scale(args: list[memoryview | int | float], grid: Triple, block: Triple) -> None:
-    floats(args[1])[:] = floats(args[0]) * np.float32(args[2])
+    source, target = _common(*args[:2])
+    target[:] = source * np.float32(args[2])
 
 
 #: Kernels that every mock device has, with their access letters: fill(x, value), copy(a, b), add(a, b, c),

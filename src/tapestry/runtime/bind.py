@@ -79,8 +79,8 @@ class BoundRegion:
     def commands(self, inputs: Sequence[Buffer | None], outputs: Sequence[Buffer], tag: str = "") -> list[Command]:
         """The commands of one run. ``inputs`` by region input: None for a constant or one that isn't read here.
 
-        An output's buffer may be an input's only where that output is that input. Raises UsageError for a missing
-        or too small buffer.
+        A kernel's buffer may be larger than its tensor; an artifact's must have its size. An output's buffer may
+        be an input's only where that output is that input. Raises UsageError for a missing or too small buffer.
         """
         if self._closed:
             raise UsageError("this bound region was closed")
@@ -133,12 +133,13 @@ class BoundRegion:
                 f"expected {len(compiled.inputs)} inputs and {len(compiled.outputs)} outputs, "
                 f"got {len(inputs)} and {len(outputs)}"
             )
+        check = _check_exact_size if isinstance(compiled.module, Artifact) else _check_size
         for index, (tensor, buffer) in enumerate(zip(compiled.inputs, inputs, strict=True)):
             if tensor == -1 or index in self._constant_inputs:
                 continue
-            _check_size(f"input {index}", buffer, compiled.tensors[tensor].nbytes)
+            check(f"input {index}", buffer, compiled.tensors[tensor].nbytes)
         for index, (tensor, buffer) in enumerate(zip(compiled.outputs, outputs, strict=True)):
-            _check_size(f"output {index}", buffer, compiled.tensors[tensor].nbytes)
+            check(f"output {index}", buffer, compiled.tensors[tensor].nbytes)
         self._check_sharing(inputs, outputs)
 
     def _check_sharing(self, inputs: Sequence[Buffer | None], outputs: Sequence[Buffer]) -> None:
@@ -205,3 +206,9 @@ def _check_size(what: str, buffer: Buffer | None, nbytes: int) -> None:
         raise UsageError(f"{what} was given no buffer; {nbytes} bytes are expected")
     if buffer.nbytes < nbytes:
         raise UsageError(f"{what} needs {nbytes} bytes, its buffer has {buffer.nbytes}")
+
+
+def _check_exact_size(what: str, buffer: Buffer | None, nbytes: int) -> None:
+    """A loader's program takes a view's length for the tensor's."""
+    if buffer is None or buffer.nbytes != nbytes:
+        raise UsageError(f"{what} needs a buffer of exactly {nbytes} bytes, got {buffer.nbytes if buffer else None}")

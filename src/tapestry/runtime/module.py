@@ -28,7 +28,8 @@ class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
 class KernelDecl(msgspec.Struct, frozen=True):
     """One entry point of a kernel module.
 
-    ``access`` holds one letter per buffer argument, in order: ``r`` read only, ``w`` write only, ``x`` both, or not known.
+    ``access`` holds one letter per buffer argument, in order: ``r`` read only, ``w`` write only, ``x`` both or not
+    known. A buffer may be larger than the tensor in it: a kernel gets sizes from its source or its scalars.
     """
 
     name: str

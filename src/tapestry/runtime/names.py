@@ -16,8 +16,8 @@ LOCAL_KINDS = ("cpu", "opencl", "webgpu", "cuda", "mock")
 #: Kinds behind a WebSocket.
 REMOTE_KINDS = ("ws", "wss")
 _EXPECTED = "cpu, opencl[:N], webgpu[:N], cuda[:N], browser[@PORT] or ws://HOST:PORT/DEVICE?token=T"
-_LOCAL = re.compile(r"([a-z]+)(?::(\d{1,4}))?")
-_BROWSER = re.compile(r"browser(?:@(\d{1,5}))?")
+_LOCAL = re.compile(r"([a-z]+)(?::([0-9]{1,4}))?")
+_BROWSER = re.compile(r"browser(?:@([0-9]{1,5}))?")
 
 
 @dataclass(frozen=True)

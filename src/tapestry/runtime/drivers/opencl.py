@@ -46,12 +46,21 @@ _FEATURES = {
 }
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel object, its number of arguments, and the largest workgroup that its compiled form can have."""
+
+    kernel: Any
+    arguments: int
+    max_invocations: int
+
+
+@dataclass(frozen=True)
 class _Program:
     """A built program and its kernel objects, made at their first launch. Arguments are captured at each enqueue."""
 
     program: Any
-    kernels: dict[str, Any]
+    kernels: dict[str, _Kernel]
 
 
 class OpenClDriver(Driver[Any, _Program]):
@@ -98,9 +107,9 @@ class OpenClDriver(Driver[Any, _Program]):
         self._guard("write", lambda: self._cl.enqueue_copy(self._queue, memory, source, dst_offset=offset))
 
     def _download(self, memory: Any, nbytes: int, offset: int) -> bytes:
-        target = bytearray(nbytes)
+        target = np.empty(nbytes, np.uint8)
         self._guard("read", lambda: self._cl.enqueue_copy(self._queue, target, memory, src_offset=offset))
-        return bytes(target)
+        return target.tobytes()
 
     def _build(self, module: KernelModule | Artifact) -> _Program:
         if isinstance(module, Artifact):
@@ -168,9 +177,7 @@ class OpenClDriver(Driver[Any, _Program]):
     def _enqueue(self, queue: Any, program: _Program, launch: Launch) -> Any:
         (gx, gy, gz), (bx, by, bz) = launch.grid, launch.block
         try:
-            kernel = program.kernels.get(launch.kernel)
-            if kernel is None:
-                kernel = program.kernels[launch.kernel] = self._cl.Kernel(program.program, launch.kernel)
+            kernel = self._kernel(program, launch)
             for position, argument in enumerate(launch.args):
                 kernel.set_arg(position, self._argument(launch.kernel, argument))
             return self._cl.enqueue_nd_range_kernel(queue, kernel, (gx * bx, gy * by, gz * bz), launch.block)
@@ -178,6 +185,30 @@ class OpenClDriver(Driver[Any, _Program]):
             raise DeviceError(
                 f"{self._info.name}: kernel {launch.kernel}, grid {launch.grid}, block {launch.block}: {error}"
             ) from error
+
+    def _kernel(self, program: _Program, launch: Launch) -> Any:
+        """The kernel's object, checked against what the launch gives it and what the compiler needs for it."""
+        known = program.kernels.get(launch.kernel)
+        if known is None:
+            kernel = self._cl.Kernel(program.program, launch.kernel)
+            info = self._cl.kernel_work_group_info
+            local = int(kernel.get_work_group_info(info.LOCAL_MEM_SIZE, self._device))
+            if local > self._info.limits.workgroup_memory_bytes:
+                raise UnsupportedError(
+                    f"kernel {launch.kernel} needs {local:,} bytes of workgroup memory, over the limit of "
+                    f"{self._info.limits.workgroup_memory_bytes:,}"
+                )
+            widest = int(kernel.get_work_group_info(info.WORK_GROUP_SIZE, self._device))
+            known = program.kernels[launch.kernel] = _Kernel(kernel, int(kernel.num_args), widest)
+        if len(launch.args) != known.arguments:  # else an argument of an earlier launch would stay in place
+            raise UsageError(f"kernel {launch.kernel} takes {known.arguments} arguments, got {len(launch.args)}")
+        invocations = launch.block[0] * launch.block[1] * launch.block[2]
+        if invocations > known.max_invocations:
+            raise UnsupportedError(
+                f"kernel {launch.kernel}: {invocations:,} invocations in a workgroup, over the limit of "
+                f"{known.max_invocations:,} for this kernel on {self._info.name}"
+            )
+        return known.kernel
 
     def _enqueue_copy(self, queue: Any, source: Any, target: Any, copy: CopyBuffer) -> Any:
         return self._guard(

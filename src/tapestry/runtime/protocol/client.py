@@ -289,16 +289,24 @@ class ProtocolDevice(ABC):
         raise m.error_from(answer)
 
     def _send(self, frame: Frame, command: str, seconds: float) -> None:
+        channel = self._require_connected()
         try:
-            self._require_connected().send(frame, time.monotonic() + seconds)
+            channel.send(frame, time.monotonic() + seconds)
         except (ChannelClosedError, ChannelTimeoutError) as error:
             raise self._lose(error, command) from error
+        except BaseException:  # Ctrl-C: half a frame may have gone out
+            self._lose(ProtocolError("interrupted"), command)
+            raise
 
     def _receive(self, command: str, deadline: float) -> Frame:
+        channel = self._require_connected()
         try:
-            frame = self._require_connected().receive(deadline)
+            frame = channel.receive(deadline)
         except (ChannelClosedError, ChannelTimeoutError, ProtocolError) as error:
             raise self._lose(error, command) from error
+        except BaseException:  # Ctrl-C: the answer would be taken for that of the next request
+            self._lose(ProtocolError("interrupted"), command)
+            raise
         if frame is None:
             raise self._lose(ChannelClosedError("the connection ended"), command)
         return frame

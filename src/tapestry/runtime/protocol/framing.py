@@ -76,7 +76,7 @@ class Channel(Protocol):
         ...
 
     def receive(self, deadline: float | None = None) -> Frame | None:
-        """The next frame, None at an orderly end; ProtocolError for one that breaks the limits or is cut short."""
+        """The next frame, None at an orderly end. ProtocolError: over the limits; ChannelClosedError: cut short."""
         ...
 
     def close(self) -> None: ...
@@ -134,7 +134,7 @@ class SocketChannel:
             if not got:
                 if may_end and not done:
                     return False
-                raise ProtocolError(f"the connection ended inside a frame, {len(target) - done} bytes short")
+                raise ChannelClosedError(f"the connection ended inside a frame, {len(target) - done} bytes short")
             done += got
         return True
 

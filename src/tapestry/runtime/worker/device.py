@@ -11,7 +11,13 @@ from tapestry.runtime.drivers.host import loader_prefixes
 from tapestry.runtime.drivers.registry import registered_drivers, require_driver
 from tapestry.runtime.names import DeviceName
 from tapestry.runtime.protocol.client import ProtocolDevice
-from tapestry.runtime.protocol.framing import Channel, ChannelTimeoutError, FrameLimits, SocketChannel
+from tapestry.runtime.protocol.framing import (
+    Channel,
+    ChannelClosedError,
+    ChannelTimeoutError,
+    FrameLimits,
+    SocketChannel,
+)
 from tapestry.runtime.worker.process import WorkerProcess
 
 #: Seconds for one request; a kernel's first launch may compile it.
@@ -59,6 +65,9 @@ class WorkerDevice(ProtocolDevice):
             allowed = self._start_timeout if during == "hello" else self.timeout
             text = f"{self._device_name} did not answer {during!r} within {allowed:g} s; its worker was killed"
             return DeviceTimeoutError(text + _quote(process.last_words()))
+        if not isinstance(reason, ChannelClosedError):
+            process.kill()
+            return DeviceLostError(f"{self._device_name}: {reason} during {during!r}; its worker was killed")
         how = process.wait_for_exit(2.0)
         process.kill()
         text = f"{self._device_name}: the worker {how} during or before {during!r} ({reason})"

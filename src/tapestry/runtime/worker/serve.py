@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import socket
@@ -26,6 +27,7 @@ PARENT_POLL_SECONDS = 0.5
 
 def serve(fd: int, parent: int) -> None:
     """Serve the socket ``fd`` until its end. Exits the process when ``parent`` is no longer the parent."""
+    faulthandler.enable()  # a crash says where on stderr, which the parent quotes
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with, args=(parent,), name="tapestry-parent", daemon=True).start()
     with socket.socket(fileno=fd) as connection:
