@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tapestry import errors
-    from tapestry.migration.engine import migrate
+    from tapestry.migration.migrate import migrate
     from tapestry.placement.build import build
     from tapestry.placement.placement import Placement
     from tapestry.program.capture import capture
@@ -29,7 +29,7 @@ _HOMES = {
     "build": "tapestry.placement.build",
     "capture": "tapestry.program.capture",
     "carve": "tapestry.suite.carve",
-    "migrate": "tapestry.migration.engine",
+    "migrate": "tapestry.migration.migrate",
     "replay": "tapestry.suite.replay",
 }
 

@@ -5,7 +5,8 @@ Not here: workspace inside a region and constants (runtime.bind, runtime.residen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tapestry.runtime.device import Buffer, Device
@@ -29,37 +30,25 @@ class SlotPlan:
 
 
 def plan_slots(lifetimes: Mapping[object, Lifetime]) -> SlotPlan:
-    """Assign slots so that values whose lifetimes overlap never share one. Best fit, in order of first use."""
-    order = sorted(lifetimes, key=lambda value: (lifetimes[value].first, -lifetimes[value].nbytes, str(value)))
-    busy: list[tuple[int, int]] = []
-    free: list[int] = []
+    """Assign slots so that values whose lifetimes overlap never share one; a slot is shared by values of one size.
+
+    Artifacts see the whole buffer, so a buffer has exactly the size of its value. In order of first use.
+    """
+    order = sorted(lifetimes, key=lambda value: (lifetimes[value].first, str(value)))
+    free_after: dict[int, list[tuple[int, int]]] = {}
     sizes: list[int] = []
     slot_of: dict[object, int] = {}
     for value in order:
         life = lifetimes[value]
-        for last, slot in list(busy):
-            if last < life.first:
-                busy.remove((last, slot))
-                free.append(slot)
-        slot = _best_fit(free, sizes, life.nbytes)
-        if slot is None:
+        waiting = free_after.setdefault(life.nbytes, [])
+        if waiting and waiting[0][0] < life.first:
+            _, slot = heapq.heappop(waiting)
+        else:
             slot = len(sizes)
             sizes.append(life.nbytes)
-        else:
-            free.remove(slot)
-            sizes[slot] = max(sizes[slot], life.nbytes)
-        busy.append((life.last, slot))
+        heapq.heappush(waiting, (life.last, slot))
         slot_of[value] = slot
     return SlotPlan(slot_of, tuple(sizes))
-
-
-def _best_fit(free: Sequence[int], sizes: Sequence[int], nbytes: int) -> int | None:
-    """The free slot that wastes least; one that must grow comes last. A slot over four times too large is left."""
-    fitting = [slot for slot in free if nbytes <= sizes[slot] <= 4 * max(nbytes, 256)]
-    if fitting:
-        return min(fitting, key=lambda slot: sizes[slot])
-    growing = [slot for slot in free if sizes[slot] < nbytes]
-    return max(growing, key=lambda slot: sizes[slot], default=None)
 
 
 class SlotBuffers:

@@ -6,8 +6,8 @@ finds what was finished. Not here: what the keys are.
 
 from __future__ import annotations
 
-import json
 import os
+import struct
 import zlib
 from pathlib import Path
 from types import TracebackType
@@ -18,19 +18,20 @@ import msgspec
 
 from tapestry.errors import FormatError, UsageError
 
-_FILE = "journal.jsonl"
+_FILE = "journal.bin"
+#: Before each record: its length and its CRC-32, little-endian.
+_HEAD = struct.Struct("<II")
 _VERSION = 1
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
-class _Line(msgspec.Struct):
-    """One record: ``kind`` and ``key`` say what was asked, ``value`` is the answer, ``crc`` guards the rest."""
+class _Record(msgspec.Struct, array_like=True):
+    """One record: ``kind`` and ``key`` say what was asked, ``value`` is the answer."""
 
     kind: str
     key: str
     value: msgspec.Raw
-    crc: int
 
 
 class _Header(msgspec.Struct):
@@ -43,7 +44,7 @@ class Journal:
 
     ``subject`` says what the job is about (model and target). UsageError when the folder holds the journal of
     another subject, is in use, or cannot be written; FormatError when it was written by a newer release.
-    A damaged line, such as the half line of a killed process, is dropped with all that follows it.
+    A damaged record, such as the half record of a killed process, is dropped with all that follows it.
     """
 
     def __init__(self, folder: Path, subject: str) -> None:
@@ -83,7 +84,7 @@ class Journal:
         if raw is None:
             return None
         try:
-            answer = msgspec.json.decode(raw, type=as_type)
+            answer = msgspec.msgpack.decode(raw, type=as_type)
         except msgspec.DecodeError:
             return None
         self.found += 1
@@ -94,15 +95,16 @@ class Journal:
 
         UsageError when it cannot be written; what was written before stays.
         """
-        raw = msgspec.Raw(msgspec.json.encode(value))
+        raw = msgspec.Raw(msgspec.msgpack.encode(value))
         self._answers[kind, key] = raw
-        self._append(_Line(kind, key, raw, _crc(kind, key, raw)))
+        self._append(_Record(kind, key, raw))
 
-    def _append(self, line: _Line) -> None:
+    def _append(self, record: _Record) -> None:
         if self._file is None:
             raise UsageError("the journal is not open")
+        body = msgspec.msgpack.encode(record)
         try:
-            self._file.write(msgspec.json.encode(line) + b"\n")
+            self._file.write(_HEAD.pack(len(body), zlib.crc32(body)) + body)
             self._file.flush()
         except OSError as error:
             raise UsageError(f"cannot write the journal in {self.folder}: {error}; free space and run again") from error
@@ -117,27 +119,22 @@ class Journal:
             self._file.truncate(good)
             self._file.seek(good)
             return
-        header = _Header(_VERSION, self.subject)
-        raw = msgspec.Raw(msgspec.json.encode(header))
-        self._append(_Line("header", "", raw, _crc("header", "", raw)))
+        self._append(_Record("header", "", msgspec.Raw(msgspec.msgpack.encode(_Header(_VERSION, self.subject)))))
 
     def _read(self, path: Path) -> int:
-        """Read the lines that are whole; returns the bytes they take."""
+        """Read the records that are whole; returns the bytes they take."""
         good = 0
         with path.open("rb") as file:
-            for data in file:
-                line = _parse(data)
-                if line is None:
-                    break
+            while (record := _next_record(file)) is not None:
                 if good == 0:
-                    self._check_header(line)
+                    self._check_header(record)
                 else:
-                    self._answers[line.kind, line.key] = line.value
-                good += len(data)
+                    self._answers[record.kind, record.key] = record.value
+                good = file.tell()
         return good
 
-    def _check_header(self, line: _Line) -> None:
-        header = msgspec.json.decode(line.value, type=_Header)
+    def _check_header(self, record: _Record) -> None:
+        header = msgspec.msgpack.decode(record.value, type=_Header)
         if header.version > _VERSION:
             raise FormatError(
                 f"the journal in {self.folder} is of version {header.version}, this release reads up to {_VERSION}; "
@@ -150,18 +147,18 @@ class Journal:
             )
 
 
-def _parse(data: bytes) -> _Line | None:
-    if not data.endswith(b"\n"):
+def _next_record(file: BinaryIO) -> _Record | None:
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    length, crc = _HEAD.unpack(head)
+    body = file.read(length)
+    if len(body) < length or zlib.crc32(body) != crc:
         return None
     try:
-        line = msgspec.json.decode(data, type=_Line)
+        return msgspec.msgpack.decode(body, type=_Record)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return line if line.crc == _crc(line.kind, line.key, line.value) else None
-
-
-def _crc(kind: str, key: str, raw: msgspec.Raw) -> int:
-    return zlib.crc32(json.dumps([kind, key]).encode() + bytes(raw))
 
 
 def remove(folder: Path) -> None:

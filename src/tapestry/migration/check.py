@@ -1,0 +1,126 @@
+"""The whole-program check: run a placement on real inputs and compare what it returns with the oracle.
+
+Not here: what follows from a bad check (engine).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+import torch
+from torch.utils import _pytree as pytree
+
+from tapestry.migration.reference import SEED, Reference, reference_for
+from tapestry.numerics import program_bound, program_error
+from tapestry.placement.executable import Executable
+from tapestry.program.inputs import InputSet
+from tapestry.program.program import Program
+
+
+class CheckResult(msgspec.Struct, frozen=True):
+    """A check over one or more input sets.
+
+    ``max_rel_error`` is against the oracle, ``against_source`` the same against the source's own results;
+    ``source_error`` is the source's against the oracle and ``bound`` what was allowed, both of the input set that
+    comes closest to its bound. ``reason`` is empty when all is good, else ``failed_at`` is the input set that was bad.
+    """
+
+    good: bool
+    max_rel_error: float
+    max_abs_error: float
+    cosine: float
+    against_source: float
+    source_error: float
+    bound: float
+    program_runs: int
+    reason: str = ""
+    failed_at: int | None = None
+
+
+class Checker:
+    """Checks executables of one program on its input sets; references are computed once each."""
+
+    def __init__(self, program: Program, inputs: Sequence[InputSet]) -> None:
+        self.program = program
+        self.inputs = tuple(inputs)
+        self.runs = 0
+        self._references: dict[int, Reference] = {}
+
+    def reference(self, place: int) -> Reference:
+        """What input set number ``place`` should give."""
+        if place not in self._references:
+            self._references[place] = reference_for(self.program, self.inputs[place])
+        return self._references[place]
+
+    def check(self, executable: Executable, places: Sequence[int]) -> CheckResult:
+        """Run these input sets and compare; stops at the first bad one. Device errors are the caller's to handle."""
+        results: list[CheckResult] = []
+        for place in places:
+            results.append(self._check_one(executable, place))
+            if not results[-1].good:
+                return msgspec.structs.replace(_together(results), failed_at=place)
+        return _together(results)
+
+    def _check_one(self, executable: Executable, place: int) -> CheckResult:
+        self.runs += 1
+        executable.reset()
+        results: list[CheckResult] = []
+        for number, (call, expected) in enumerate(zip(self.inputs[place].calls, self.reference(place), strict=True)):
+            got = run_watched(executable, call.args, dict(call.kwargs))
+            error = program_error(got, expected.oracle)
+            bound = program_bound(expected.source_error.max_rel_error)
+            good = error.max_rel_error <= bound
+            reason = "" if good else _words(error.max_rel_error, bound, place, number)
+            against = program_error(got, expected.source).max_rel_error
+            results.append(
+                CheckResult(
+                    good, error.max_rel_error, error.max_abs_error, error.cosine, against,
+                    expected.source_error.max_rel_error, bound, 1, reason,
+                )  # fmt: skip
+            )
+            if not good:
+                break
+        return msgspec.structs.replace(_together(results), program_runs=1)
+
+
+def _words(error: float, bound: float, place: int, number: int) -> str:
+    where = f"input set {place}" + (f", call {number}" if number else "")
+    if math.isinf(error):
+        return f"{where}: shapes, exact results or the places of NaN and infinities differ from the oracle's"
+    return f"{where}: expected a relative error of at most {bound:.2g}, got {error:.2g}"
+
+
+def run_watched(
+    executable: Executable, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[torch.Tensor, ...]:
+    """Run once; the tensors that a check compares: outputs in order, then new state.
+
+    A program that writes its inputs is given copies, so that the next run finds them as they were.
+    """
+    if any(entry.name.startswith("input:") for entry in executable.program.state):
+        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.clone(), (args, kwargs))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        leaves = executable.run(args, kwargs)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    bound = executable.program.bind(args, kwargs)
+    state = [executable.state.get(entry.name, bound.get(entry.name)) for entry in executable.program.state]
+    return (*tensors, *(cast("torch.Tensor", entry).clone() for entry in state))
+
+
+def _together(results: Sequence[CheckResult]) -> CheckResult:
+    closest = max(results, key=lambda entry: entry.max_rel_error / entry.bound)
+    return CheckResult(
+        all(entry.good for entry in results),
+        max(entry.max_rel_error for entry in results),
+        max(entry.max_abs_error for entry in results),
+        min(entry.cosine for entry in results),
+        max(entry.against_source for entry in results),
+        closest.source_error,
+        closest.bound,
+        sum(entry.program_runs for entry in results),
+        next((entry.reason for entry in results if entry.reason), ""),
+    )

@@ -1,0 +1,62 @@
+"""How much of a program runs on the target, counted from what the driver says it launched.
+
+Not here: deciding what should run there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tapestry.migration.result import Coverage
+from tapestry.placement.executable import Executable
+from tapestry.program.inputs import InputSet
+from tapestry.program.work import work_of
+
+
+def measure_coverage(executable: Executable, inputs: InputSet) -> Coverage:
+    """Run one input set and count. A region whose launches the log does not show does not count as run."""
+    for device in executable.layout.devices:
+        device.sync()
+        device.launch_log(clear=True)
+    executable.reset()
+    transfers = 0
+    for call in inputs.calls:
+        executable.run(call.args, dict(call.kwargs))
+        transfers += executable.log.transfers
+    counts: dict[str, int] = {}
+    for device in executable.layout.devices:
+        device.sync()
+        for entry in device.launch_log(clear=True):
+            counts[entry.tag] = counts.get(entry.tag, 0) + entry.count
+    ran = set(_ran(executable, counts))
+    program = executable.program
+    countable = [node.id for node in program.nodes if node.id not in program.folded]
+    compute = [node_id for node_id in countable if node_id in program.compute]
+    work = {node_id: work_of(program, node_id) for node_id in compute}
+    return Coverage(
+        nodes=_share(len(ran), len(countable)),
+        compute_nodes=_share(sum(node_id in ran for node_id in compute), len(compute)),
+        flops=_share(
+            sum(work[node_id].flops for node_id in compute if node_id in ran), sum(entry.flops for entry in work.values())
+        ),
+        bytes=_share(
+            sum(work[node_id].nbytes for node_id in compute if node_id in ran),
+            sum(entry.nbytes for entry in work.values()),
+        ),
+        transfers=transfers // len(inputs.calls),
+        launches=sum(counts.values()) // len(inputs.calls),
+        compute_total=len(compute),
+        compute_on_target=sum(node_id in ran for node_id in compute),
+    )
+
+
+def _ran(executable: Executable, counts: dict[str, int]) -> Iterable[str]:
+    """Nodes of regions that were launched; one that only views has no launch and counts when it has no compute."""
+    for entry in executable.layout.bound_steps:
+        nodes = entry.step.region.nodes
+        if counts.get(entry.step.tag, 0) or not any(node_id in executable.program.compute for node_id in nodes):
+            yield from nodes
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0

@@ -1,0 +1,198 @@
+"""Migrating a model with one call: capture, carve, replay, move, and say what happened.
+
+Not here: the steps themselves (engine).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from tapestry.backends.compiler import Compiler
+from tapestry.backends.registry import default_backend, ready_backend
+from tapestry.errors import UsageError
+from tapestry.migration.coverage import measure_coverage
+from tapestry.migration.engine import Migration, Outcome, Progress, make_target
+from tapestry.migration.result import (
+    Blocked,
+    Check,
+    Coverage,
+    MigrationResult,
+    NodeRecord,
+    ProgramSummary,
+    SuiteSummary,
+)
+from tapestry.placement.executable import Executable
+from tapestry.placement.placement import Placement
+from tapestry.program import traits
+from tapestry.program.capture import capture
+from tapestry.program.graph import operands
+from tapestry.program.inputs import InputSet, as_input_sets
+from tapestry.program.program import Program
+from tapestry.runtime.open import open_device
+from tapestry.runtime.resident import Resident
+from tapestry.suite.carve import carve, nodes_by_key
+from tapestry.suite.case import Suite
+from tapestry.suite.journal import Journal
+from tapestry.suite.replay import Target
+from tapestry.suite.verdicts import BLOCKING, by_operator
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """A migrated model: call ``executable`` as the model; ``close`` (or leave the with block) frees its device."""
+
+    executable: Executable
+    placement: Placement
+    result: MigrationResult
+    _closing: ExitStack
+
+    def close(self) -> None:
+        """Free the executable and close the device."""
+        self._closing.close()
+
+    def __enter__(self) -> Migrated:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def migrate(
+    model: torch.nn.Module | Callable[..., object] | Program,
+    to: str = "opencl:0",
+    inputs: Sequence[object] = (),
+    backend: str = "",
+    suite: Suite | None = None,
+    journal: Path | str | None = None,
+    progress: Progress | None = None,
+) -> Migrated:
+    """Move a model to a device, operator by operator, with the whole model checked at every step.
+
+    ``inputs`` is what as_input_sets takes; a model that is not a Program yet is captured with its first call.
+    ``backend`` defaults to the one for the device's kind. ``suite`` is carved from the inputs unless given.
+    ``journal`` is a folder: a rerun after an interruption goes on from there. Raises EnvironmentProblem when the
+    device or the backend is missing, CaptureError or UsageError when model, inputs or journal are unfit; whatever
+    is wrong on the target is in the result.
+    """
+    sets = as_input_sets(inputs)
+    with ExitStack() as stack:
+        resident = Resident(open_device(to))
+        stack.callback(resident.device.close)
+        chosen = ready_backend(backend or default_backend(resident.device.info.kind))
+        program = model if isinstance(model, Program) else _captured(model, sets[0])
+        found = suite or carve(program, sets, progress=progress)
+        _check_suite(found, program)
+        compiler = stack.enter_context(Compiler())
+        target = make_target(resident, chosen, compiler)
+        log = stack.enter_context(Journal(Path(journal), journal_subject(program, target))) if journal else None
+        outcome = Migration(program, found, sets, target, log, progress).run()
+        stack.callback(outcome.executable.close)
+        result = summarise(program, found, outcome, sets, target)
+        return Migrated(outcome.executable, outcome.placement, result, stack.pop_all())
+
+
+def journal_subject(program: Program, target: Target) -> str:
+    """What a migration's journal is about: the graph, and the kind of target."""
+    return f"migrate {program.name} {program.graph_hash[:16]} to {target.resident.device.info.name} {target.backend.name}"
+
+
+def _captured(model: torch.nn.Module | Callable[..., object], first: InputSet) -> Program:
+    call = first.calls[0]
+    return capture(model, call.args, call.kwargs)
+
+
+def _check_suite(suite: Suite, program: Program) -> None:
+    if suite.info.graph_hash != program.graph_hash:
+        raise UsageError(
+            f"the suite was carved from another graph: expected {program.graph_hash[:12]}… ({program.name}), "
+            f"got {suite.info.graph_hash[:12]}… ({suite.info.program}); carve it again"
+        )
+
+
+def summarise(
+    program: Program, suite: Suite, outcome: Outcome, inputs: Sequence[InputSet], target: Target
+) -> MigrationResult:
+    """The result of a migration as plain data; runs the first input set once more to count launches."""
+    final = outcome.final
+    coverage = measure_coverage(outcome.executable, inputs[0]) if final.good else _no_coverage(program)
+    check = Check(
+        final.max_rel_error, final.max_abs_error, final.cosine, final.against_source, final.source_error, final.bound,
+        final.good,
+    )  # fmt: skip
+    info = suite.info
+    return MigrationResult(
+        target=target.resident.device.info.name,
+        backend=target.backend.name,
+        program=ProgramSummary(len(program.nodes), len(program.compute), len(program.state)),
+        suite=SuiteSummary(
+            len(suite.cases), sum(bool(case.variant) for case in suite.cases), suite.nbytes, info.dump_bytes
+        ),
+        coverage=coverage,
+        check=check,
+        findings=outcome.findings,
+        blocked=_blocked(program, outcome),
+        steps=outcome.steps,
+        program_runs=outcome.program_runs,
+        operators=by_operator(outcome.replayed.results),
+        nodes=_records(program, outcome),
+    )
+
+
+def _no_coverage(program: Program) -> Coverage:
+    return Coverage(0.0, 0.0, 0.0, 0.0, 0, 0, len(program.compute), 0)
+
+
+def _moved(outcome: Outcome) -> dict[str, str]:
+    """Node on the target → the tag of its region."""
+    return {
+        node_id: entry.step.tag for entry in outcome.executable.layout.bound_steps for node_id in entry.step.region.nodes
+    }
+
+
+def _blocked(program: Program, outcome: Outcome) -> tuple[Blocked, ...]:
+    moved = _moved(outcome)
+    reasons = {
+        node_id: f"{finding.verdict}: {finding.reason}"
+        for finding in outcome.findings
+        if finding.cause != "merge"
+        for node_id in finding.nodes
+    }
+    found: list[Blocked] = []
+    for node in program.nodes:
+        if node.id in moved or node.id in program.folded:
+            continue
+        reason = traits.place_reason(node.call) or reasons.get(node.id, "not moved")
+        found.append(Blocked(node.id, node.op, str(node.source), reason))
+    return tuple(found)
+
+
+def _records(program: Program, outcome: Outcome) -> tuple[NodeRecord, ...]:
+    moved = _moved(outcome)
+    verdicts: dict[str, tuple[str, float]] = {}
+    for entry in outcome.replayed.results:
+        known = verdicts.get(entry.key)
+        if known is None or entry.verdict in BLOCKING:
+            verdicts[entry.key] = (str(entry.verdict), entry.metrics.max_rel)
+        else:
+            verdicts[entry.key] = (known[0], max(known[1], entry.metrics.max_rel))
+    by_node = {node_id: verdicts[key] for key, ids in nodes_by_key(program).items() if key in verdicts for node_id in ids}
+    return tuple(
+        NodeRecord(
+            node=node.id,
+            op=node.op,
+            module=node.source.module,
+            source=str(node.source),
+            place="folded" if node.id in program.folded else "target" if node.id in moved else "source",
+            region=moved.get(node.id, ""),
+            compute=node.id in program.compute,
+            verdict=by_node.get(node.id, ("", 0.0))[0],
+            max_rel=by_node[node.id][1] if node.id in by_node else None,
+            reads=tuple(dict.fromkeys(ref.name for ref in operands(node.call))),
+        )
+        for node in program.nodes
+    )

@@ -1,0 +1,103 @@
+"""What a program should compute: its results on the source and by the oracle, for every call of every input set.
+
+Not here: comparing (check).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+
+from tapestry.numerics import ProgramError, program_error
+from tapestry.numerics.float64 import oracle, to_oracle_dtype
+from tapestry.numerics.no_oracle import NoOracle
+from tapestry.program.graph import Call, Ref, operands
+from tapestry.program.inputs import InputSet
+from tapestry.program.interpret import Values, resolve, run_program, start_values
+from tapestry.program.program import Program
+from tapestry.suite.carve import initial_state, next_state
+
+#: Every run starts its random generator here, so that random operators, which stay on the source, repeat.
+SEED = 0
+
+
+@dataclass(frozen=True)
+class CallReference:
+    """One call: the tensors it returns and the state it leaves, by the source and by the oracle."""
+
+    source: tuple[torch.Tensor, ...]
+    oracle: tuple[torch.Tensor, ...]
+    source_error: ProgramError
+
+
+Reference = tuple[CallReference, ...]
+
+
+def reference_for(program: Program, inputs: InputSet) -> Reference:
+    """Run an input set on the source and through the oracle, state carried from call to call in each."""
+    wide_tensors = {name: to_oracle_dtype(tensor) for name, tensor in program.tensors.items()}
+    state = initial_state(program)
+    wide_state = {name: to_oracle_dtype(tensor) for name, tensor in state.items()}
+    found: list[CallReference] = []
+    for call in inputs.calls:
+        bound = program.bind(call.args, call.kwargs)
+        values = start_values(program, bound, state)
+        wide: Values = {Ref(name): tensor for name, tensor in {**wide_tensors, **wide_state}.items()}
+        wide.update({Ref(name): _widened(value) for name, value in bound.items()})
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            run_program(program, values)
+            torch.manual_seed(SEED)
+            run_program(program, wide, compute=_Oracle(program))
+        state, wide_state = next_state(program, values), next_state(program, wide)
+        source, exact = watched(program, values), watched(program, wide)
+        found.append(CallReference(source, exact, program_error(source, exact)))
+    return tuple(found)
+
+
+def watched(program: Program, values: Mapping[Ref, object]) -> tuple[torch.Tensor, ...]:
+    """The tensors that a check compares: outputs in order, then new state."""
+    refs = [output.value for output in program.outputs if isinstance(output.value, Ref) and output.spec is not None]
+    refs += [state.result for state in program.state]
+    return tuple(cast("torch.Tensor", values[ref]) for ref in refs)
+
+
+def _widened(value: object) -> object:
+    return to_oracle_dtype(value) if isinstance(value, torch.Tensor) else value
+
+
+class _Oracle:
+    """Computes one call in float64; what has no oracle (random numbers) is computed as the source does, then widened."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __call__(self, call: Call, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        try:
+            results: Sequence[object] = oracle(call.target, args, kwargs)
+        except NoOracle:
+            results = self._as_source(call, args, kwargs)
+        return tuple(results) if call.is_tuple else (results[0] if results else None)
+
+    def _as_source(self, call: Call, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Sequence[object]:
+        given = iter(_tensors_in([*args, *kwargs.values()]))
+        narrow: dict[Ref, object] = {}
+        for ref, tensor in zip(operands(call), given, strict=True):
+            narrow[ref] = tensor.to(self.program.spec(ref).dtype)
+        result = call.target(
+            *(resolve(value, narrow) for value in call.args),
+            **{name: resolve(value, narrow) for name, value in call.kwargs},
+        )
+        leaves = tuple(cast("Sequence[object]", result)) if call.is_tuple else (result,)
+        return tuple(_widened(leaf) for leaf in leaves)
+
+
+def _tensors_in(value: object) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [tensor for entry in cast("list[object]", value) for tensor in _tensors_in(entry)]
+    return []

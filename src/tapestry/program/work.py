@@ -1,0 +1,73 @@
+"""How much work a node is: floating-point operations and bytes, from shapes alone.
+
+The usual counts: 2 per multiply-add, 1 per element elsewhere. Not here: measured times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tapestry.program import traits
+from tapestry.program.graph import Call, Ref, TensorSpec, operands
+from tapestry.program.program import Program
+
+_PRODUCTS = {"mm", "bmm", "matmul", "linear", "addmm", "baddbmm", "mv", "dot", "einsum", "_int_mm"}
+_CONVOLUTIONS = {"convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations, and bytes read and written when every value moves once."""
+
+    flops: int
+    nbytes: int
+
+
+def work_of(program: Program, node_id: str) -> Work:
+    """The work of one node; a pure view moves nothing."""
+    call = program.by_id[node_id].call
+    if traits.is_view(call.target):
+        return Work(0, 0)
+    read = [program.spec(ref) for ref in dict.fromkeys(operands(call))]
+    written = [spec for spec in call.outputs if spec is not None]
+    return Work(_flops(program, call), sum(spec.nbytes for spec in [*read, *written]))
+
+
+def _flops(program: Program, call: Call) -> int:
+    base = traits.base_name(call.target)
+    elements = sum(spec.numel for spec in call.outputs if spec is not None)
+    if base in _PRODUCTS:
+        return 2 * elements * _inner(program, call)
+    if base in _CONVOLUTIONS:
+        return _convolution(program, call, elements)
+    if "scaled_dot_product" in base:
+        query, key = _specs(program, call)[:2]
+        return 4 * prod(query.shape) * key.shape[-2]
+    floating = any(spec is not None and spec.dtype.is_floating_point for spec in call.outputs)
+    return max(elements, sum(spec.numel for spec in _specs(program, call))) if floating else 0
+
+
+def _inner(program: Program, call: Call) -> int:
+    """The length of the sums: the last dimension of the left factor."""
+    specs = _specs(program, call)
+    left = specs[1] if traits.base_name(call.target) in {"addmm", "baddbmm"} else specs[0]
+    return left.shape[-1] if left.shape else 1
+
+
+def _convolution(program: Program, call: Call, elements: int) -> int:
+    given, weight = _specs(program, call)[:2]
+    transposed = "transpose" in traits.base_name(call.target) or _flag(call, "transposed")
+    per_output = prod(weight.shape[1:])
+    return 2 * prod(given.shape) * per_output if transposed else 2 * elements * per_output
+
+
+def _flag(call: Call, name: str) -> bool:
+    try:
+        return traits.argument(call, name) is True
+    except KeyError:
+        return False
+
+
+def _specs(program: Program, call: Call) -> list[TensorSpec]:
+    return [program.spec(ref) for ref in operands(call) if isinstance(ref, Ref)]
