@@ -155,6 +155,17 @@ def test_a_server_that_answers_nonsense_is_lost(device: LoopbackDevice, answer: 
     device.sync()
 
 
+def test_a_device_lost_over_there_is_lost_here(device: LoopbackDevice) -> None:
+    loaded, buffer = device.load(mock_module("abort")), device.alloc(4)
+    device.submit([Launch(loaded, "abort", (buffer,), ONE, ONE)])
+    with pytest.raises(DeviceLostError, match="the worker died"):
+        device.sync()
+    with pytest.raises(DeviceLostError, match=r"call restart\(\)"):
+        device.alloc(4)
+    device.restart()
+    device.sync()
+
+
 def test_a_reply_of_another_size_is_refused(device: LoopbackDevice) -> None:
     assert device.channel is not None
     buffer = device.alloc(4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -272,6 +274,15 @@ def test_a_wild_pointer_costs_the_worker(worker: WorkerDevice) -> None:
     with pytest.raises(DeviceLostError, match="killed by SIGSEGV"):
         worker.sync()
     worker.restart()
+    worker.sync()
+
+
+def test_an_interrupt_does_not_reach_the_worker(worker: WorkerDevice) -> None:
+    """Building a program makes LLVM install its own handler for it."""
+    worker.load(MODULE)
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGINT)
+    time.sleep(0.2)
     worker.sync()
 
 

@@ -43,11 +43,19 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def wait_until_gone(pid: int, seconds: float = 10.0) -> bool:
+def is_running(pid: int) -> bool:
+    """Whether the process runs; a dead orphan that its new parent has not buried yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def stops_running(pid: int, seconds: float = 20.0) -> bool:
     end = time.monotonic() + seconds
-    while is_alive(pid) and time.monotonic() < end:
+    while is_running(pid) and time.monotonic() < end:
         time.sleep(0.02)
-    return not is_alive(pid)
+    return not is_running(pid)
 
 
 def test_a_worker_is_a_device(mock_worker: WorkerDevice) -> None:
@@ -55,7 +63,7 @@ def test_a_worker_is_a_device(mock_worker: WorkerDevice) -> None:
     assert mock_worker.info.name == "mock:0"
     assert mock_worker.generation == 0
     still_works(mock_worker)
-    assert mock_worker.ping() < 5
+    assert mock_worker.ping() < 10
 
 
 def test_a_hung_kernel_costs_the_worker_not_the_job(mock_worker: WorkerDevice) -> None:
@@ -65,7 +73,7 @@ def test_a_hung_kernel_costs_the_worker_not_the_job(mock_worker: WorkerDevice) -
     start = time.monotonic()
     with pytest.raises(DeviceTimeoutError, match=r"mock:0 did not answer 'read' within 0\.5 s"):
         run_fault(mock_worker, "hang")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert not is_alive(pid)
     with pytest.raises(DeviceTimeoutError, match=r"call restart\(\)"):
         mock_worker.sync()
@@ -148,7 +156,7 @@ def test_a_forgotten_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pid is not None
     del device
     gc.collect()
-    assert wait_until_gone(pid)
+    assert not is_alive(pid)
 
 
 def test_ctrl_c_does_not_reach_the_worker(mock_worker: WorkerDevice) -> None:
@@ -190,7 +198,7 @@ def test_workers_end_with_their_parent(end: str) -> None:
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2, done.stderr
     for pid in pids:
-        assert wait_until_gone(pid)
+        assert stops_running(pid)
 
 
 def test_a_driver_that_cannot_be_opened_says_so_and_leaves_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,8 @@ class Artifact(msgspec.Struct, frozen=True, tag="artifact"):
 class TensorDecl(msgspec.Struct, frozen=True):
     """A tensor on the device, always contiguous. ``dtype`` is the program's, ``storage`` what the buffer holds.
 
-    The two differ where a device lacks the type (bool kept as int32, int64 as range-checked int32).
+    The two differ where a device lacks the type (bool kept as int32, int64 as range-checked int32, float16 as
+    uint16 where kernels compute in float32).
     ``alias`` names the index of the tensor whose buffer this one shares (a reshape), or -1.
     """
 

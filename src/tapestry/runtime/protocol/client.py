@@ -284,9 +284,10 @@ class ProtocolDevice(ABC):
                 return msgspec.msgpack.decode(answer.result, type=result), frame.payload
         except (msgspec.DecodeError, UnicodeDecodeError, ProtocolError) as error:
             raise self._lose(ProtocolError(f"its answer is wrong: {error}"), command) from error
-        if answer.fatal and command != "hello":
-            raise self._lose(m.error_from(answer), command)
-        raise m.error_from(answer)
+        error = m.error_from(answer)
+        if command != "hello" and (answer.fatal or isinstance(error, DeviceLostError)):
+            raise self._lose(error, command) from error
+        raise error
 
     def _send(self, frame: Frame, command: str, seconds: float) -> None:
         channel = self._require_connected()
