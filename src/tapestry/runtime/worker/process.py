@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 #: How much of a worker's last words is kept, in bytes.
@@ -29,16 +29,17 @@ class WorkerProcess:
         self.connection, theirs = socket.socketpair()
         with theirs:
             command = [*worker_command(), "--fd", str(theirs.fileno()), "--parent", str(os.getpid()), *arguments]
-            # A session of its own: Ctrl-C in the terminal reaches the parent only, which then decides.
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env=worker_environment(),
-            )
+            with _interrupts_blocked():
+                # A session of its own: Ctrl-C in the terminal reaches the parent only, which then decides.
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                    env=worker_environment(),
+                )
         assert self._process.stderr is not None
         self._tail = _Tail(self._process.stderr)
         # Runs at interpreter exit too: no worker outlives its parent, and none stays a zombie.
@@ -112,6 +113,18 @@ def worker_environment() -> dict[str, str]:
     """The environment of a worker: it imports from where this process does."""
     paths = [os.path.abspath(entry) for entry in sys.path if not entry.endswith(".zip")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """A child inherits what is blocked, and so do its threads: ignoring would not do, because drivers (LLVM within
+    PoCL) install handlers of their own.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(process: subprocess.Popen[bytes], connection: socket.socket, tail: _Tail, owner: int) -> None:

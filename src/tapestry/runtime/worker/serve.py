@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import signal
 import socket
 import threading
 import time
@@ -28,8 +27,6 @@ PARENT_POLL_SECONDS = 0.5
 def serve(fd: int, parent: int) -> None:
     """Serve the socket ``fd`` until its end. Exits the process when ``parent`` is no longer the parent."""
     faulthandler.enable()  # a crash says where on stderr, which the parent quotes
-    # Blocked, not ignored: drivers (LLVM within PoCL) install handlers of their own. Threads inherit it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Thread(target=_leave_with, args=(parent,), name="tapestry-parent", daemon=True).start()
     with socket.socket(fileno=fd) as connection:
         serve_channel(SocketChannel(connection, HANDSHAKE_LIMITS), Session(_open))
