@@ -20,10 +20,11 @@ Dims = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The arithmetic that is allowed for: its unit roundoff, and which column of the accuracy table applies."""
+    """The arithmetic that is allowed for: its roundoff and underflow, and the column of the accuracy table."""
 
     unit: float
     column: str  # "careful" or "allowed": a field of Accuracy
+    smallest: float = 2.0**-126  # the smallest normal number
 
     def model(self, function: str) -> Model:
         return getattr(FUNCTIONS[function], self.column)
@@ -48,6 +49,8 @@ class Bounded:
 
     def _rounded(self, value: Tensor, carried: Tensor, function: str, x: Tensor | None = None) -> Bounded:
         own = self.arithmetic.model(function).error(value, x, self.arithmetic.unit)
+        if function != "add":  # sums do not underflow; anything else may be flushed to zero
+            own = own + self.arithmetic.smallest
         return self._like(value, carried + own)
 
     def _like(self, value: Tensor, bound: Tensor) -> Bounded:

@@ -26,7 +26,7 @@ RMS_FACTOR = 8.0
 RMS_ROOT = 7.0
 #: |error| <= ELEMENT_FACTOR sqrt(n) eps (|A|·|B|).
 ELEMENT_FACTOR = 2.0
-#: Terms of one magnitude (walk² n >= COHERENCE magnitude²), added one by one: n COHERENT_FACTOR eps, at most the limit.
+#: Terms of one magnitude (magnitude² >= COHERENCE n walk²), added one by one: n COHERENT_FACTOR eps, at most the limit.
 COHERENCE, COHERENT_FACTOR, COHERENT_LIMIT = 0.99, 0.25, 2048.0
 #: Partial sums stored in a 16-bit output dtype may each round: per element u (3 |y| + 4 |A·B|_2), rms 2 u of both.
 NARROW_OUTPUT, NARROW_WALK, NARROW_RMS = 3.0, 4.0, 2.0
@@ -74,7 +74,7 @@ class Terms:
     @cached_property
     def coherent(self) -> Tensor:
         """Where all terms have one magnitude, so that their roundings add up instead of averaging out."""
-        return self.walk.square() * self.length >= COHERENCE * self.magnitude.square()
+        return self.magnitude.square() >= COHERENCE * self.length * self.walk.square()
 
     def _on(self, change: Callable[[Tensor], Tensor], number: Callable[[float], float]) -> Tensor:
         value = self.facts.run_wide(change, number)[self.index]

@@ -126,7 +126,12 @@ class Tolerance:
     def _composite(self, column: str) -> Tensor | None:
         narrow = column == "allowed" and products.is_narrow(self.declared)
         scalar_unit = unit_roundoff(self.declared) if narrow else 0.0
-        call = FormulaCall(self.facts.wide, Arithmetic(self.unit, column), scalar_unit)
+        arithmetic = Arithmetic(self.unit, column, smallest_normal(accumulation_dtype(self.declared)))
+        call = FormulaCall(
+            self.facts.wide,
+            Arithmetic(self.unit, column, smallest_normal(accumulation_dtype(self.declared))),
+            scalar_unit,
+        )
         results = FORMULAS[self.facts.name](call)
         if results is None or self.index >= len(results):
             return None

@@ -11,6 +11,9 @@ from tapestry.numerics.arguments import names
 from tapestry.numerics.facts import CallFacts
 
 _CASTS = {"_to_copy": "self", "to": "self", "type_as": "self", "copy": "src", "_cast_Int": "self", "_cast_Long": "self"}
+_QUANTISE = {"quantize_per_tensor": "self", "quantized_decomposed::quantize_per_tensor": "input"}
+#: Three float32 roundings: of 1 / scale, of the product, of the sum with the zero point.
+_TIE_UNITS = 3 * 2.0**-24
 _SOFTMAX = names("softmax _softmax special_softmax log_softmax _log_softmax special_log_softmax softmin")
 _ATTENTION = names("scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu")
 _DIVISION = names("div floor_divide remainder fmod divide")
@@ -51,6 +54,8 @@ def undefined_positions(facts: CallFacts, declared: torch.dtype) -> tuple[Tensor
         return _masked_queries(facts)
     if facts.name in _DIVISION and not declared.is_floating_point:
         return _found(_operand(facts, "other") == 0, "an integer is divided by zero")
+    if facts.name in _QUANTISE:
+        return _near_ties(facts)
     if facts.name in _SHIFTS:
         amount = _operand(facts, "other")
         return _found((amount < 0) | (amount >= declared.itemsize * 8), "a shift is negative or as wide as the type")
@@ -75,6 +80,16 @@ def _cast_to_integer(facts: CallFacts, declared: torch.dtype) -> tuple[Tensor, s
     # the upper limit of int64 is not a float64: below 2^63 exactly
     outside = ~((whole >= float(limits.min)) & (whole < float(limits.max) + (1.0 if declared.itemsize < 8 else 0.0)))
     return _found(outside, f"NaN, infinities and values beyond {declared} have no integer")
+
+
+def _near_ties(facts: CallFacts) -> tuple[Tensor, str] | None:
+    """Eager multiplies by 1 / scale in float32, and operators add the zero point before or after rounding."""
+    value, scale = facts.tensor(_QUANTISE[facts.name]), facts.bound.get("scale")
+    if value is None or scale is None:
+        return None
+    level = value.detach().to(torch.float64) / torch.as_tensor(scale, dtype=torch.float64)
+    near = ((level - level.floor()) - 0.5).abs() <= _TIE_UNITS * level.abs()
+    return _found(near | ~torch.isfinite(level), "a quantisation on a tie may round either way")
 
 
 def _masked_rows(facts: CallFacts) -> tuple[Tensor, str] | None:
