@@ -33,9 +33,6 @@ _HOMES = {
     "replay": "tapestry.suite.replay",
 }
 
-#: The packages that only some extra brings, and that extra.
-_EXTRAS = {"torch": "bringup", "networkx": "bringup"}
-
 
 def __getattr__(name: str) -> object:
     """A public name, imported on first use (PEP 562). EnvironmentProblem where the extra it needs is missing."""
@@ -46,14 +43,12 @@ def __getattr__(name: str) -> object:
     try:
         value: object = getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
-            raise
-        from tapestry.errors import EnvironmentProblem
+        from tapestry.extras import missing
 
-        raise EnvironmentProblem(
-            f"tapestry.{name} needs {error.name}, which is not installed: pip install 'tapestry-ml[{extra}]'"
-        ) from error
+        problem = missing(error, f"tapestry.{name}")
+        if problem is None:
+            raise
+        raise problem from error
     globals()[name] = value
     return value
 

@@ -1,0 +1,10 @@
+"""The ``tapestry`` command. Not here: the work; commands call the library and show what it returns."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    from tapestry.cli.app import run
+
+    run()

@@ -75,12 +75,18 @@ class Checker:
             good = error.max_rel_error <= bound
             reason = "" if good else _words(error.max_rel_error, bound, place, number)
             against = program_error(got, expected.source).max_rel_error
-            results.append(
-                CheckResult(
-                    good, error.max_rel_error, error.max_abs_error, error.cosine, against,
-                    expected.source_error.max_rel_error, bound, 1, reason,
-                )  # fmt: skip
+            checked = CheckResult(
+                good=good,
+                max_rel_error=error.max_rel_error,
+                max_abs_error=error.max_abs_error,
+                cosine=error.cosine,
+                against_source=against,
+                source_error=expected.source_error.max_rel_error,
+                bound=bound,
+                program_runs=1,
+                reason=reason,
             )
+            results.append(checked)
             if not good:
                 break
         return msgspec.structs.replace(_together(results), program_runs=1)

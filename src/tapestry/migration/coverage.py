@@ -37,7 +37,8 @@ def measure_coverage(executable: Executable, inputs: InputSet) -> Coverage:
         nodes=_share(len(ran), len(countable)),
         compute_nodes=_share(sum(node_id in ran for node_id in compute), len(compute)),
         flops=_share(
-            sum(work[node_id].flops for node_id in compute if node_id in ran), sum(entry.flops for entry in work.values())
+            sum(work[node_id].flops for node_id in compute if node_id in ran),
+            sum(entry.flops for entry in work.values()),
         ),
         bytes=_share(
             sum(work[node_id].nbytes for node_id in compute if node_id in ran),

@@ -136,7 +136,9 @@ class Migration:
 
     def _find(self, nodes: Sequence[str], verdict: str, cause: str, reason: str) -> None:
         found = [self.program.by_id[node_id] for node_id in nodes]
-        ops = [self.program.origins[node.origin].op if node.origin in self.program.origins else node.op for node in found]
+        ops = [
+            self.program.origins[node.origin].op if node.origin in self.program.origins else node.op for node in found
+        ]
         sources = [str(node.source) for node in found]
         self.findings.append(
             Finding(tuple(nodes), tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sources)), verdict, cause, reason)
@@ -256,14 +258,18 @@ class Migration:
             self.runs += result.program_runs
             if self.journal is not None:
                 self.journal.put("step", key, result)
-        seconds = time.perf_counter() - begin
-        nodes = sum(len(region) for region in regions)
-        self.steps.append(
-            Step(
-                kind, nodes, len(regions), result.good, result.max_rel_error, result.bound, seconds, kept is not None,
-                result.reason,
-            )  # fmt: skip
+        step = Step(
+            kind=kind,
+            nodes=sum(len(region) for region in regions),
+            regions=len(regions),
+            good=result.good,
+            max_rel_error=result.max_rel_error,
+            bound=result.bound,
+            seconds=time.perf_counter() - begin,
+            resumed=kept is not None,
+            reason=result.reason,
         )
+        self.steps.append(step)
         return result
 
     def _run_step(self, regions: Sequence[Sequence[str]], place: int) -> CheckResult:

@@ -70,12 +70,14 @@ def migrate(
     suite: Suite | None = None,
     journal: Path | str | None = None,
     progress: Progress | None = None,
+    eager: Callable[..., object] | None = None,
 ) -> Migrated:
     """Move a model to a device, operator by operator, with the whole model checked at every step.
 
     ``inputs`` is what as_input_sets takes; a model that is not a Program yet is captured with its first call.
     ``backend`` defaults to the one for the device's kind. ``suite`` is carved from the inputs unless given.
-    ``journal`` is a folder: a rerun after an interruption goes on from there. Raises EnvironmentProblem when the
+    ``journal`` is a folder: a rerun after an interruption goes on from there. ``eager`` is the model that a Program
+    was captured from, timed for comparison. Raises EnvironmentProblem when the
     device or the backend is missing, CaptureError or UsageError when model, inputs or journal are unfit; whatever
     is wrong on the target is in the result.
     """
@@ -85,7 +87,7 @@ def migrate(
         stack.callback(resident.device.close)
         chosen = ready_backend(backend or default_backend(resident.device.info.kind))
         program = model if isinstance(model, Program) else _captured(model, sets[0])
-        found = suite or carve(program, sets, progress=progress)
+        found = suite or carve(program, sets, eager=eager, progress=progress)
         _check_suite(found, program)
         compiler = stack.enter_context(Compiler())
         target = make_target(resident, chosen, compiler)
@@ -98,7 +100,9 @@ def migrate(
 
 def journal_subject(program: Program, target: Target) -> str:
     """What a migration's journal is about: the graph, and the kind of target."""
-    return f"migrate {program.name} {program.graph_hash[:16]} to {target.resident.device.info.name} {target.backend.name}"
+    return (
+        f"migrate {program.name} {program.graph_hash[:16]} to {target.resident.device.info.name} {target.backend.name}"
+    )
 
 
 def _captured(model: torch.nn.Module | Callable[..., object], first: InputSet) -> Program:
@@ -150,7 +154,9 @@ def _no_coverage(program: Program) -> Coverage:
 def _moved(outcome: Outcome) -> dict[str, str]:
     """Node on the target → the tag of its region."""
     return {
-        node_id: entry.step.tag for entry in outcome.executable.layout.bound_steps for node_id in entry.step.region.nodes
+        node_id: entry.step.tag
+        for entry in outcome.executable.layout.bound_steps
+        for node_id in entry.step.region.nodes
     }
 
 
@@ -180,7 +186,9 @@ def _records(program: Program, outcome: Outcome) -> tuple[NodeRecord, ...]:
             verdicts[entry.key] = (str(entry.verdict), entry.metrics.max_rel)
         else:
             verdicts[entry.key] = (known[0], max(known[1], entry.metrics.max_rel))
-    by_node = {node_id: verdicts[key] for key, ids in nodes_by_key(program).items() if key in verdicts for node_id in ids}
+    by_node = {
+        node_id: verdicts[key] for key, ids in nodes_by_key(program).items() if key in verdicts for node_id in ids
+    }
     return tuple(
         NodeRecord(
             node=node.id,

@@ -70,7 +70,7 @@ def _widened(value: object) -> object:
 
 
 class _Oracle:
-    """Computes one call in float64; what has no oracle (random numbers) is computed as the source does, then widened."""
+    """Computes one call in float64; what has no oracle (random numbers) as the source does, then widened."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 
 from tapestry.backends.base import Backend
 from tapestry.backends.compiler import Compiler
+from tapestry.backends.region_constants import RegionConstants
 from tapestry.backends.registry import ready_backend
 from tapestry.errors import UnsupportedError, UsageError
-from tapestry.backends.region_constants import RegionConstants
 from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.executable import Executable
 from tapestry.placement.layout import BoundStep, Layout

@@ -37,7 +37,9 @@ class IndexCheck:
             return
         _raise_as_eager(self, values, program)
         where = program.by_id[self.call.name].source
-        raise IndexError(f"{self.call.name} at {where}: expected indices in [{self.low}, {self.high}), got {low}..{high}")
+        raise IndexError(
+            f"{self.call.name} at {where}: expected indices in [{self.low}, {self.high}), got {low}..{high}"
+        )
 
 
 def _raise_as_eager(check: IndexCheck, values: torch.Tensor, program: Program) -> None:

@@ -1,4 +1,4 @@
-"""What an executable knows before it runs: bound regions, who reads what last, and a buffer for every value on a device.
+"""What an executable knows before it runs: bound regions, who reads what last, a buffer per value on a device.
 
 Not here: running (run).
 """

@@ -67,7 +67,8 @@ class Placement(msgspec.Struct, frozen=True):
             raise FormatError(f"{source}: expected format {FORMAT!r}, got {found.format!r}")
         if found.version > VERSION:
             raise FormatError(
-                f"{source}: this release reads placements up to version {VERSION}, got {found.version}; update tapestry-ml"
+                f"{source}: this release reads placements up to version {VERSION}, got {found.version}; "
+                "update tapestry-ml"
             )
         return found
 

@@ -10,9 +10,9 @@ from typing import cast
 
 import torch
 
+from tapestry.backends.transfer import with_layout
 from tapestry.errors import InputError, UsageError
 from tapestry.placement.constants import ProgramConstants
-from tapestry.backends.transfer import with_layout
 from tapestry.program.graph import Ref
 from tapestry.program.interpret import Values
 from tapestry.program.program import Alias, Program, ProgramInput, ProgramOutput
@@ -31,7 +31,9 @@ def check_arguments(program: Program, args: tuple[object, ...], kwargs: Mapping[
 
 def _check_leaf(entry: ProgramInput, leaf: object) -> None:
     if entry.spec is None:
-        same = type(leaf) is type(entry.value) and (leaf == entry.value or (leaf != leaf and entry.value != entry.value))
+        same = type(leaf) is type(entry.value) and (
+            leaf == entry.value or (leaf != leaf and entry.value != entry.value)
+        )
         if not same:
             raise InputError(
                 f"argument {entry.path}: the program was captured for the constant {entry.value!r}, got {leaf!r}; "
@@ -46,7 +48,9 @@ def _check_leaf(entry: ProgramInput, leaf: object) -> None:
             f"got {leaf.dtype} {list(leaf.shape)}; capture the model again for other shapes"
         )
     if leaf.device.type != "cpu" or leaf.layout != torch.strided:
-        raise InputError(f"argument {entry.path}: expected a dense tensor on the CPU, got {leaf.layout} on {leaf.device}")
+        raise InputError(
+            f"argument {entry.path}: expected a dense tensor on the CPU, got {leaf.layout} on {leaf.device}"
+        )
 
 
 def collect(

@@ -11,10 +11,10 @@ from typing import cast
 
 import torch
 
+from tapestry.backends.transfer import from_storage, to_storage
 from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.layout import BoundStep, Layout, SourceCalls
 from tapestry.placement.plan import DeviceStep
-from tapestry.backends.transfer import from_storage, to_storage
 from tapestry.program.graph import Ref
 from tapestry.program.interpret import Values, run_calls
 from tapestry.runtime.device import Buffer, Command

@@ -1,0 +1,64 @@
+"""``tapestry carve``: operator tests from a real run of a model."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tapestry.cli import options
+from tapestry.cli.console import number, out, progress, size, table
+from tapestry.cli.documents import CarveDocument, LeftOutDocument, write_json
+from tapestry.cli.environment import environment
+
+
+def carve(
+    model: options.Model,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to store the suite.")] = Path(
+        "suite"
+    ),
+    budget: Annotated[int, typer.Option("--budget", metavar="MIB", help="Room for activations, in MiB.", min=1)] = 512,
+    json: options.Json = None,
+) -> None:
+    """Run MODEL on its inputs and store a suite of operator tests."""
+    from tapestry.cli.modelling import capture_model, load
+    from tapestry.suite.carve import carve as carve_program
+    from tapestry.suite.store import save_suite
+
+    begin = time.perf_counter()
+    loaded = load(model)
+    program = capture_model(loaded)
+    with progress() as tell:
+        suite = carve_program(program, loaded.inputs, budget << 20, eager=loaded.module, progress=tell)
+    stored = save_suite(suite, output)
+    operators: dict[str, int] = {}
+    for case in suite.cases:
+        operators[case.op] = operators.get(case.op, 0) + 1
+    table("Cases", ("operator", "cases"), [[op, str(count)] for op, count in sorted(operators.items())], (1,))
+    info = suite.info
+    ratio = info.dump_bytes / max(1, stored)
+    out.print(
+        f"{len(suite.cases)} cases of {len(operators)} operators in {output} ({size(stored)}; recording every call "
+        f"would take {size(info.dump_bytes)}, {number(ratio, 3)} times as much)"
+    )
+    out.print(
+        f"eager {number(info.eager_seconds)} s, carved run {number(info.carve_seconds)} s "
+        f"({number(info.carve_seconds / max(info.eager_seconds, 1e-9))} times), oracle {number(info.finish_seconds)} s"
+    )
+    left = [LeftOutDocument(entry.op, entry.samples, entry.reason) for entry in suite.left_out]
+    over = [entry for entry in left if "budget" in entry.reason]
+    if over:
+        out.print(f"{sum(entry.samples for entry in over)} samples left out: {over[0].reason}")
+    if json is not None:
+        write_json(
+            json,
+            CarveDocument(
+                command="carve", model=model, seconds=time.perf_counter() - begin, environment=environment(),
+                suite=str(output), cases=len(suite.cases), operators=len(operators), bytes=stored,
+                dump_bytes=info.dump_bytes, dump_bytes_activations=info.dump_bytes_activations,
+                eager_seconds=info.eager_seconds, carve_seconds=info.carve_seconds,
+                finish_seconds=info.finish_seconds, left_out=left,
+            ),
+        )  # fmt: skip

@@ -1,0 +1,140 @@
+"""``tapestry migrate``: move a model to a device, operator by operator, and show what happened."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tapestry.cli import options
+from tapestry.cli.console import number, out, percent, progress, size, table
+from tapestry.cli.documents import FactDocument, MigrateDocument, write_json
+from tapestry.cli.environment import environment
+
+if TYPE_CHECKING:
+    from tapestry.migration.result import MigrationResult
+
+
+def migrate(
+    model: options.Model,
+    to: options.To = "opencl",
+    backend: options.Backend = "",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Store the placement reached, as JSON.")
+    ] = None,
+    report: options.Report = None,
+    json: options.Json = None,
+    journal: options.JournalDir = None,
+    fresh: options.Fresh = False,
+) -> None:
+    """Move MODEL to a device step by step, with the whole model checked at every step."""
+    from tapestry.cli.modelling import capture_model, load
+    from tapestry.cli.places import journal_folder
+    from tapestry.migration.migrate import migrate as migrate_program
+    from tapestry.suite.journal import remove
+
+    begin = time.perf_counter()
+    loaded = load(model)
+    program = capture_model(loaded)
+    folder = journal or journal_folder(f"migrate {model} {program.graph_hash} {to} {backend}")
+    if fresh:
+        remove(folder)
+    with (
+        progress() as tell,
+        migrate_program(
+            program, to, loaded.inputs, backend, journal=folder, progress=tell, eager=loaded.module
+        ) as moved,
+    ):
+        facts = loaded.compare(loaded.module, moved.executable) if loaded.compare is not None else ()
+        if output is not None:
+            moved.placement.save(output)
+        result = moved.result
+    document = MigrateDocument(
+        **{name: getattr(result, name) for name in result.__struct_fields__},
+        command="migrate",
+        model=model,
+        seconds=time.perf_counter() - begin,
+        environment=environment(),
+        facts=tuple(FactDocument(fact.label, fact.value, fact.good) for fact in facts),
+        report=str(report) if report else None,
+        journal=str(folder),
+    )
+    if report is not None:
+        _write_report(report, document)
+    if json is not None:
+        write_json(json, document)
+    _show(document)
+    for label, path in (("report", report), ("JSON", json), ("placement", output)):
+        if path is not None:
+            out.print(f"{label}: {path}")
+    raise typer.Exit(0 if document.good and all(fact.good for fact in document.facts) else 1)
+
+
+def _write_report(path: Path, document: MigrateDocument) -> None:
+    from tapestry.report import ReportHeader, write_report
+
+    header = ReportHeader(
+        model=document.model or "",
+        command=" ".join(["tapestry", *sys.argv[1:]]),
+        environment=document.environment,
+        seconds=document.seconds,
+        facts=[(fact.label, fact.value) for fact in document.facts],
+    )
+    write_report(path, document, header)
+
+
+def _show(document: MigrateDocument) -> None:
+    from tapestry.cli.tables import operators_table
+
+    operators_table(f"Replayed on {document.target} with {document.backend}", document.operators)
+    _show_findings(document)
+    coverage = document.coverage
+    rows = [
+        ["nodes", percent(coverage.nodes)],
+        [
+            "compute nodes",
+            f"{percent(coverage.compute_nodes)} ({coverage.compute_on_target} of {coverage.compute_total})",
+        ],
+        ["FLOPs", percent(coverage.flops)],
+        ["bytes moved by operators", percent(coverage.bytes)],
+        ["transfers per run", str(coverage.transfers)],
+        ["launches per run", str(coverage.launches)],
+    ]
+    table(f"On {document.target}, counted from the driver's launch log", ("", ""), rows, numbers=(1,))
+    _show_check(document)
+
+
+def _show_findings(result: MigrationResult) -> None:
+    rows = [
+        [", ".join(entry.ops), str(len(entry.nodes)), entry.verdict, entry.cause, entry.reason, entry.sources[0]]
+        for entry in result.findings
+    ]
+    if rows:
+        table("Findings", ("operators", "nodes", "verdict", "cause", "reason", "first source line"), rows, numbers=(1,))
+    found = {node for entry in result.findings for node in entry.nodes}
+    others = [[entry.node, entry.op, entry.reason] for entry in result.blocked if entry.node not in found]
+    if others:
+        table("Stays on the source", ("node", "operator", "reason"), others)
+
+
+def _show_check(document: MigrateDocument) -> None:
+    check = document.check
+    resumed = sum(step.resumed for step in document.steps)
+    rows = [
+        ["relative error against the oracle (float64)", number(check.max_rel_error, 3)],
+        ["allowed: the larger of 1e-05 and 4 times the source's own", number(check.bound, 3)],
+        ["the source's own error against the oracle", number(check.source_error, 3)],
+        ["relative error against the source", number(check.against_source, 3)],
+        ["cosine", f"{check.cosine:.9f}"],
+        *[[fact.label, fact.value if fact.good else f"{fact.value}  (wrong)"] for fact in document.facts],
+    ]
+    table("The whole model on all inputs: " + ("right" if check.good else "WRONG"), ("", ""), rows, numbers=(1,))
+    suite = document.suite
+    out.print(
+        f"{suite.cases} cases ({size(suite.bytes)}; every call would take {size(suite.dump_bytes)}), "
+        f"{len(document.steps)} steps ({resumed} from the journal), {document.program_runs} program runs, "
+        f"{number(document.seconds, 3)} s"
+    )

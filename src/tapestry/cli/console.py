@@ -1,0 +1,65 @@
+"""What commands print and how: tables and results to standard output, progress and errors to standard error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Progress bars on a terminal, one per kind of work; elsewhere nothing."""
+    columns = (
+        TextColumn("{task.description:>12}"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield tell
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> None:
+    """Print a table; ``numbers`` are the columns to be set flush right."""
+    shown = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    for place, column in enumerate(columns):
+        shown.add_column(column, justify="right" if place in numbers else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    out.print(shown)
+    out.print()
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A measured number, short: ``5.4e-06``, ``0.12``, ``1.7e+07``, ``inf`` or ``-`` for none."""
+    if value is None:
+        return "-"
+    if math.isinf(value) or math.isnan(value):
+        return str(value)
+    return f"{value:.{digits}g}"
+
+
+def size(nbytes: float) -> str:
+    """Bytes for people: ``12.3 MiB``."""
+    for unit in ("B", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} GiB"
+
+
+def percent(share: float) -> str:
+    """A fraction as a percentage, never rounded up to 100 %."""
+    return "100 %" if share >= 1 else f"{math.floor(share * 1000) / 10:.1f} %"

@@ -1,0 +1,177 @@
+"""The JSON that commands write: a contract, described by docs/schema and only ever extended. Free of torch."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from tapestry.errors import UsageError
+from tapestry.migration.result import MigrationResult
+from tapestry.numerics.verdict import Verdict
+
+VERSION = 1
+
+
+class Envelope(msgspec.Struct, kw_only=True):
+    """What every document starts with. ``seconds`` is the wall time of the command."""
+
+    version: int = VERSION
+    command: str
+    model: str | None = None
+    seconds: float
+    environment: dict[str, str]
+
+
+class FactDocument(msgspec.Struct):
+    """A check in the model's own terms."""
+
+    label: str
+    value: str
+    good: bool
+
+
+class MigrateDocument(MigrationResult, frozen=True, kw_only=True):
+    """``tapestry migrate --json``: the fields of an Envelope, and the result."""
+
+    version: int = VERSION
+    command: str
+    model: str | None = None
+    seconds: float
+    environment: dict[str, str]
+    facts: tuple[FactDocument, ...] = ()
+    report: str | None = None
+    journal: str | None = None
+
+
+class LeftOutDocument(msgspec.Struct):
+    """Samples of an operator that are not in the suite."""
+
+    op: str
+    samples: int
+    reason: str
+
+
+class CarveDocument(Envelope, kw_only=True):
+    """``tapestry carve --json``. Bytes on disk; ``dump_bytes`` is what recording every call would have taken."""
+
+    suite: str
+    cases: int
+    operators: int
+    bytes: int
+    dump_bytes: int
+    dump_bytes_activations: int
+    eager_seconds: float
+    carve_seconds: float
+    finish_seconds: float
+    left_out: list[LeftOutDocument]
+
+
+class ErrorDocument(msgspec.Struct):
+    """The largest errors of a case."""
+
+    max_ulp: float | None
+    max_rel: float | None
+    nmse: float | None
+
+
+class FailureDocument(msgspec.Struct):
+    """A case that neither passed nor is undefined."""
+
+    case: str
+    op: str
+    variant: str
+    verdict: Verdict
+    error: ErrorDocument
+    reason: str
+
+
+class ReplayedDevice(msgspec.Struct):
+    """All cases on one device."""
+
+    device: str
+    backend: str
+    cases: int
+    verdicts: dict[str, int]
+    failures: list[FailureDocument]
+
+
+class ReplayDocument(Envelope, kw_only=True):
+    """``tapestry replay --json``."""
+
+    suite: str
+    devices: list[ReplayedDevice]
+
+
+class DeviceDocument(msgspec.Struct):
+    """A device, or a kind of device that cannot be used here and why."""
+
+    name: str
+    kind: str
+    description: str
+    ready: bool
+    reason: str
+
+
+class DevicesDocument(Envelope, kw_only=True):
+    """``tapestry devices --json``."""
+
+    devices: list[DeviceDocument]
+
+
+class BackendDocument(msgspec.Struct):
+    """A backend."""
+
+    name: str
+    device_kinds: list[str]
+    ready: bool
+    reason: str
+    fingerprint: str | None
+
+
+class BackendsDocument(Envelope, kw_only=True):
+    """``tapestry backends --json``."""
+
+    backends: list[BackendDocument]
+
+
+class Examined(msgspec.Struct):
+    """One thing that the doctor looked at; ``state`` is ``good``, ``missing`` or ``broken``."""
+
+    name: str
+    state: str
+    detail: str
+
+
+class DoctorDocument(Envelope, kw_only=True):
+    """``tapestry doctor --json``."""
+
+    checks: list[Examined]
+
+
+#: File name in docs/schema → the document it describes.
+DOCUMENTS: dict[str, type[Envelope | MigrateDocument]] = {
+    "migrate": MigrateDocument,
+    "carve": CarveDocument,
+    "replay": ReplayDocument,
+    "devices": DevicesDocument,
+    "backends": BackendsDocument,
+    "doctor": DoctorDocument,
+}
+
+
+def write_json(path: Path, document: Envelope | MigrateDocument) -> None:
+    """Write a document atomically. A number that is infinite or not a number becomes null.
+
+    UsageError when the path cannot be written.
+    """
+    data = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as handle:
+            handle.write(data + b"\n")
+        os.replace(handle.name, path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error}") from error

@@ -1,0 +1,29 @@
+"""Loading and capturing the model that a command was given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tapestry.cli.console import err
+
+if TYPE_CHECKING:
+    from tapestry.models.loaded import LoadedModel
+    from tapestry.program.program import Program
+
+
+def load(name: str) -> LoadedModel:
+    """The model called ``name``; says so when it is in training mode and that makes a difference."""
+    from tapestry.models.load import differs_in_training, load_model
+
+    loaded = load_model(name)
+    if differs_in_training(loaded):
+        err.print(f"note: {name} is in training mode (dropout, batch norm); return module.eval() for inference")
+    return loaded
+
+
+def capture_model(loaded: LoadedModel) -> Program:
+    """The model as a program, captured with its first call."""
+    from tapestry.program.capture import capture
+
+    call = loaded.inputs[0].calls[0]
+    return capture(loaded.module, call.args, call.kwargs, name=loaded.name)

@@ -1,0 +1,19 @@
+"""The options that several commands share, declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="demo:minilm or FILE.py:FACTORY.", show_default=False)]
+To = Annotated[str, typer.Option("--to", metavar="DEVICE", help="The target: opencl, opencl:1, cpu.")]
+Backend = Annotated[str, typer.Option("--backend", metavar="NAME", help="Default: the one for the device's kind.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
+Report = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report.")]
+JournalDir = Annotated[
+    Path | None,
+    typer.Option("--journal", metavar="DIR", help="Where the journal is kept; default: the user's state directory."),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Forget the journal and start over.")]

@@ -1,0 +1,35 @@
+"""A model that is ready to be captured, with real inputs. Not here: where it comes from (load)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tapestry.program.inputs import InputSet
+
+#: Runs a model on one call's arguments.
+Runner = Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that a model's user would check: ``label``, what was measured, and whether it is as it should be."""
+
+    label: str
+    value: str
+    good: bool
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """``name`` is what the user wrote. ``compare``, when there is one, judges a moved model in the model's own terms:
+    it is given the model and the moved one.
+    """
+
+    name: str
+    module: torch.nn.Module | Callable[..., object]
+    inputs: tuple[InputSet, ...]
+    compare: Callable[[Runner, Runner], Sequence[Fact]] | None = None
+    versions: Mapping[str, str] | None = None
