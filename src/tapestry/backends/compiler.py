@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import cast
+from typing import BinaryIO, cast
 
 import msgspec
 
@@ -128,9 +128,7 @@ class _Child:
 
     def ask(self, job: Job, timeout: float) -> Answer:
         process = self._running()
-        stdin, stdout = process.stdin, process.stdout
-        if stdin is None or stdout is None:
-            raise CompileError("the compiler's process has no pipes")
+        stdin, stdout = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
         late = threading.Event()
         timer = threading.Timer(timeout, _expire(process, late))
         timer.daemon = True

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 from importlib.metadata import entry_points
-from typing import cast
 
 from tapestry.backends.base import Backend
 from tapestry.errors import EnvironmentProblem, UsageError
@@ -55,7 +54,7 @@ def get_backend(name: str) -> Backend:
         raise EnvironmentProblem(f"backend {name} cannot be loaded from {address}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Backend)):
         raise UsageError(f"backend {name}: expected a Backend class at {address}, got {found!r}")
-    return cast("type[Backend]", found)()
+    return found()
 
 
 def ready_backend(name: str) -> Backend:

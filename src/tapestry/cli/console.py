@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -15,7 +15,7 @@ err = Console(stderr=True, highlight=False)
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, int, int], None]]:
+def progress() -> Generator[Callable[[str, int, int], None]]:
     """Progress bars on a terminal, one per kind of work; elsewhere nothing."""
     columns = (
         TextColumn("{task.description:>12}"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn(),

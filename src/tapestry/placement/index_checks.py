@@ -15,8 +15,10 @@ from tapestry.program.graph import Call, Ref, TensorSpec, operands, refs_in
 from tapestry.program.interpret import resolve
 from tapestry.program.program import Program
 
-_ALONG_DIM = {"gather", "index_select", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy"}
-_ALONG_DIM |= {"index_fill", "index_reduce"}
+_ALONG_DIM = frozenset(
+    ["gather", "index_select", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill"]
+    + ["index_reduce"]
+)
 
 
 @dataclass(frozen=True)
