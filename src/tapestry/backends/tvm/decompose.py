@@ -12,11 +12,11 @@ from functools import cache
 
 import torch
 from torch import Tensor, fx
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tapestry.backends.tvm import decompose_index
+from tapestry.backends.tvm import decompose_index, decompose_pool
 from tapestry.errors import CompileError, TapestryError, UnsupportedError
 from tapestry.program.fx import to_fx
 from tapestry.program.graph import Graph
@@ -43,8 +43,10 @@ def decompose(graph: Graph) -> fx.GraphModule:
         return interpreter.run(*args)
 
     try:
-        with torch.no_grad():
-            traced = make_fx(torch.func.functionalize(run), decomposition_table=_table(), tracing_mode="fake")(*inputs)
+        traced = _traced(run, inputs)
+        if any(_mutates(node) for node in traced.graph.nodes):
+            # torch's formulas write in place into what they made; they ran below functionalisation.
+            traced = _traced(traced, inputs)
     except TapestryError:
         raise
     except Exception as error:
@@ -55,6 +57,15 @@ def decompose(graph: Graph) -> fx.GraphModule:
         node.target = entry.name
     traced.graph.eliminate_dead_code()
     return traced
+
+
+def _traced(function: Callable[..., object], inputs: Sequence[Tensor]) -> fx.GraphModule:
+    with torch.no_grad():
+        return make_fx(torch.func.functionalize(function), decomposition_table=_table(), tracing_mode="fake")(*inputs)
+
+
+def _mutates(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 class _Interpreter(fx.Interpreter):
@@ -72,6 +83,7 @@ class _Interpreter(fx.Interpreter):
 @cache
 def _table() -> Table:
     table: Table = dict(core_aten_decompositions())
+    table.update(get_decompositions(_MORE))
     for kept in _KEPT:
         del table[kept]
     for name, formula in _OWN.items():
@@ -143,6 +155,31 @@ def _native_batch_norm(
         result = result + _per_channel(bias, x.dim())
     nothing = torch.zeros([0], dtype=x.dtype)
     return result.to(x.dtype), nothing, nothing
+
+
+def _native_batch_norm_any(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if not training and running_mean is not None and running_var is not None:
+        return _native_batch_norm(x, weight, bias, running_mean, running_var, momentum, eps)
+    if running_mean is not None:
+        raise UnsupportedError("batch norm in training writes its running statistics")
+    rest = [dim for dim in range(x.dim()) if dim != 1]
+    mean, deviation, squares = _centred(x.to(_accumulation(x)), rest)
+    scale = torch.rsqrt(squares * (x.shape[1] / max(1, x.numel())) + eps)
+    result = deviation * scale
+    if weight is not None:
+        result = result * _per_channel(weight, x.dim())
+    if bias is not None:
+        result = result + _per_channel(bias, x.dim())
+    return result.to(x.dtype), mean.reshape([-1]), scale.reshape([-1])
 
 
 def _native_group_norm(
@@ -255,6 +292,14 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return full[0].clone() if len(full) == 1 else aten.cat.default(full, dim)
 
 
+#: Taken apart with torch's formulas, although they are core: the importer lacks them or mistakes a shape.
+_MORE = (
+    aten.upsample_bilinear2d.default,
+    aten.upsample_bicubic2d.default,
+    aten.upsample_trilinear3d.default,
+    aten.grid_sampler_2d.default,
+    aten.dist.default,
+)
 #: Whole for our converters, although the core table takes them apart.
 _KEPT = (aten._safe_softmax.default,)
 
@@ -262,6 +307,7 @@ _OWN: dict[str, Callable[..., object]] = {
     "layer_norm.default": _layer_norm,
     "native_layer_norm.default": _native_layer_norm,
     "_native_batch_norm_legit_no_training.default": _native_batch_norm,
+    "native_batch_norm.default": _native_batch_norm_any,
     "native_group_norm.default": _native_group_norm,
     "var.correction": _var,
     "var_mean.correction": _var_mean,
@@ -271,4 +317,5 @@ _OWN: dict[str, Callable[..., object]] = {
     "addmm.default": _addmm,
     "cat.default": _cat,
     **decompose_index.FORMULAS,
+    **decompose_pool.FORMULAS,
 }

@@ -328,7 +328,9 @@ def _gather(imp: Any, node: fx.Node) -> Any:
     value, dim, index = node.args[:3]
     found = imp.env[index]
     if not node.meta["val"].dim():
-        return reshaped(imp, imp.env[value], [])
+        source, found = reshaped(imp, imp.env[value], [value.meta["val"].numel()]), reshaped(imp, found, [1])  # pyright: ignore
+        taken = R.take(source, found, axis=0, mode="clip")
+        return reshaped(imp, imp.block_builder.emit(taken), [])
     size = value.meta["val"].shape[dim]  # pyright: ignore
     dtype = str(found.ty.dtype)
     bounded = R.maximum(R.minimum(found, relax.const(size - 1, dtype)), relax.const(0, dtype))
@@ -416,15 +418,57 @@ def _divide_mode(imp: Any, node: fx.Node) -> Any:
 
 
 
+def _log1p(value: Any) -> Any:
+    """log(1 + x) that is right near 0 (Kahan; Goldberg 1991, theorem 4). TVM's own takes the logarithm alone."""
+    kind = str(value.ty.dtype)
+    one = relax.const(1.0, kind)
+    near = R.add(value, one)
+    part = R.subtract(near, one)
+    exact = R.equal(near, one)
+    safe = R.where(exact, R.ones_like(part), part)
+    scaled = R.multiply(R.log(near), R.divide(value, safe))
+    infinite = R.equal(value, relax.const(float("inf"), kind))
+    return R.where(R.logical_or(exact, infinite), value, scaled)
+
+
+def _expm1(value: Any) -> Any:
+    """exp(x) − 1 that is right near 0: x·(1 + x/2·(1 + x/3·(…))) below ½. TVM's own subtracts."""
+    kind = str(value.ty.dtype)
+    terms = 18 if kind == "float64" else 10
+    series = R.ones_like(value)
+    for term in range(terms, 1, -1):
+        series = R.add(relax.const(1.0, kind), R.multiply(R.multiply(value, relax.const(1.0 / term, kind)), series))
+    small = R.less(R.abs(value), relax.const(0.5, kind))
+    return R.where(small, R.multiply(value, series), R.subtract(R.exp(value), relax.const(1.0, kind)))
+
+
+def _shift(op: Callable[[Any, Any], Any]) -> Converter:
+    """A shift by a tensor or a number. TVM's importer has none."""
+
+    def convert(imp: Any, node: fx.Node) -> Any:
+        dtype = dtype_of(node)
+        return op(*(operand(imp, value, dtype) for value in node.args[:2]))
+
+    return convert
+
+
 _UNARY = {
     "abs": R.abs, "acos": R.acos, "acosh": R.acosh, "asin": R.asin, "asinh": R.asinh, "atan": R.atan,
-    "atanh": R.atanh, "ceil": R.ceil, "cos": R.cos, "cosh": R.cosh, "erf": R.erf, "exp": R.exp, "floor": R.floor,
+    "atanh": R.atanh, "ceil": R.ceil, "cos": R.cos, "cosh": R.cosh, "erf": R.erf, "exp": R.exp,
+    "exp2": lambda x: R.power(relax.const(2.0, str(x.ty.dtype)), x), "expm1": _expm1, "log1p": _log1p, "floor": R.floor,
     "log": R.log, "neg": R.negative, "rsqrt": R.rsqrt, "sigmoid": R.sigmoid, "sign": R.sign, "sin": R.sin,
     "sinh": R.sinh, "sqrt": R.sqrt, "tan": R.tan, "tanh": R.tanh, "trunc": R.trunc,
 }  # fmt: skip
 _COMPARE = {
     "eq": R.equal, "ge": R.greater_equal, "gt": R.greater, "le": R.less_equal, "lt": R.less, "ne": R.not_equal,
 }  # fmt: skip
+
+_SHIFTS = {
+    "bitwise_left_shift": ("Tensor", "Tensor_Scalar"),
+    "bitwise_right_shift": ("Tensor", "Tensor_Scalar"),
+    "__lshift__": ("Tensor", "Scalar"),
+    "__rshift__": ("Tensor", "Scalar"),
+}
 
 CONVERTERS: dict[str, Converter] = {
     **{f"{key}.default": unary(op) for key, op in _UNARY.items()},
@@ -448,6 +492,8 @@ CONVERTERS: dict[str, Converter] = {
     **{f"bitwise_or.{kind}": bitwise(R.bitwise_or, R.logical_or) for kind in ("Tensor", "Scalar")},
     **{f"bitwise_xor.{kind}": bitwise(R.bitwise_xor, R.logical_xor) for kind in ("Tensor", "Scalar")},
     "bitwise_not.default": bitwise(R.bitwise_not, R.logical_not),
+    **{f"{key}.{kind}": _shift(R.left_shift) for key in ("bitwise_left_shift", "__lshift__") for kind in _SHIFTS[key]},
+    **{f"{key}.{kind}": _shift(R.right_shift) for key in ("bitwise_right_shift", "__rshift__") for kind in _SHIFTS[key]},
     "isnan.default": predicate(R.isnan),
     "isinf.default": predicate(R.isinf),
     "relu.default": _relu,

@@ -58,7 +58,7 @@ class _Main:
     def _literal(self, value: Any) -> int:
         data = value.data.numpy() if hasattr(value, "data") else value.value.numpy()
         flat = data.reshape(-1)
-        if flat.size == 0 or (flat != flat[0]).any():
+        if flat.size == 0 or flat.tobytes() != flat[:1].tobytes() * flat.size:
             raise CompileError(f"TVM leaves a constant tensor of shape {data.shape} in the graph after lowering")
         place = self.slot(value.ty)
         self.literals.append(Literal(place, flat[0].item()))

@@ -56,6 +56,10 @@ def _schedules(options: TvmOptions) -> list[Any]:
     return [gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()]
 
 
+#: TVM names a fused kernel after all its parts; drivers use the name for files, which have a limit of 255 bytes.
+_NAME_LENGTH = 40
+
+
 def _scheduled(function: Any, options: TvmOptions) -> Any:
     """The function with a GPU schedule; dlight's rules assert on some reductions, which the fallback takes."""
     alone = tvm.IRModule({"main": function})
@@ -80,10 +84,11 @@ def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions)
                 passes.DeadCodeElimination(),
             ]
         )(mod)
+        found = {v.name_hint: f for v, f in mod.functions.items() if isinstance(f, tirx.PrimFunc)}
+        short = {name: f"{name[:_NAME_LENGTH]}_{place}" for place, name in enumerate(sorted(found))}
         functions = {
-            variable.name_hint: _scheduled(function.with_attr("global_symbol", variable.name_hint), options)
-            for variable, function in mod.functions.items()
-            if isinstance(function, tirx.PrimFunc)
+            short[name]: _scheduled(function.with_attr("global_symbol", short[name]), options)
+            for name, function in sorted(found.items())
         }
     main = mod["main"]
     if not functions:
@@ -93,11 +98,8 @@ def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions)
     with tvm.transform.PassContext(opt_level=3, instruments=[capture]):
         bound = tirx.transform.BindTarget(tvm_target.with_host(tvm.target.Target("llvm")))(tvm.IRModule(functions))
         final = pipeline(bound)
-    hosts = {
-        variable.name_hint: function
-        for variable, function in capture.module.functions.items()
-        if "calling_conv" not in function.attrs or function.attrs["calling_conv"] != 2
-    }
+    split = {variable.name_hint: function for variable, function in capture.module.functions.items()}
+    hosts = {name: split[renamed] for name, renamed in short.items()}
     _, devices = split_host_device_mods(final)
     device = {
         variable: function
