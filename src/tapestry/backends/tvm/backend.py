@@ -1,11 +1,9 @@
-"""The ``tvm`` backend: Apache TVM compiles regions to kernel source, which our own runtime launches.
-
-Not here: the compilation (compile), and anything that imports TVM.
-"""
+"""Apache TVM as a backend: regions become kernel source that our runtime launches. Imports TVM only to compile."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import ClassVar
@@ -13,27 +11,33 @@ from typing import ClassVar
 import torch
 
 from tapestry.backends.base import AnyOp, Availability, Backend, Options, Rule
-from tapestry.backends.tvm.compile import compile_graph
+from tapestry.backends.tvm.compile import NAME, compile_graph
 from tapestry.backends.tvm.options import TvmOptions
 from tapestry.backends.tvm.supports import supports
+from tapestry.backends.tvm.targets import TARGETS
 from tapestry.errors import UsageError
 from tapestry.program.graph import Graph
 from tapestry.runtime.device import DeviceInfo
 from tapestry.runtime.module import Compiled
 
-#: Raised whenever this adapter gives other results for the same graph.
-ADAPTER = 1
+#: Grows with every change to this package that changes what it compiles.
+ADAPTER_VERSION = 1
+#: The only TVM that the adapter was written against: its Python API is renamed between minor releases.
+TVM_VERSION = "0.27.0.post1"
 
 
 class Tvm(Backend):
-    """Takes what TVM's importer takes after our decompositions; on OpenCL now."""
+    """Compiles maximal regions; fuses inside them."""
 
-    name: ClassVar[str] = "tvm"
-    device_kinds: ClassVar[frozenset[str]] = frozenset({"opencl"})
+    name: ClassVar[str] = NAME
+    device_kinds: ClassVar[frozenset[str]] = frozenset(TARGETS)
 
     def availability(self) -> Availability:
-        if find_spec("tvm") is None:
+        found = _tvm_version()
+        if found is None or find_spec("tvm") is None:
             return Availability(False, "pip install 'tapestry-ml[tvm]'")
+        if found != TVM_VERSION:
+            return Availability(False, f"expected apache-tvm {TVM_VERSION}, got {found}; pip install 'tapestry-ml[tvm]'")
         return Availability(True)
 
     def rules(self) -> Sequence[Rule]:
@@ -48,8 +52,12 @@ class Tvm(Backend):
         return compile_graph(graph, info, options)
 
     def fingerprint(self) -> str:
-        try:
-            tvm = version("apache-tvm")
-        except PackageNotFoundError:
-            tvm = "missing"
-        return f"tvm {tvm} torch {torch.__version__} adapter {ADAPTER}"
+        return f"tvm {_tvm_version()} adapter {ADAPTER_VERSION} torch {torch.__version__}"
+
+
+@cache
+def _tvm_version() -> str | None:
+    try:
+        return version("apache-tvm")
+    except PackageNotFoundError:
+        return None

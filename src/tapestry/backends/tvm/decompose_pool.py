@@ -51,29 +51,30 @@ def _max_pool2d_with_indices(
     after = [max(0, reach[axis] - sizes[axis] - pad[axis]) for axis in (0, 1)]
     lowest = -math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
     padded = aten.constant_pad_nd.default(x, [pad[1], after[1], pad[0], after[0]], lowest)
-    rows = (torch.arange(out[0]) * step[0] - pad[0]).unsqueeze(1)
+    windows = torch.stack(
+        [
+            aten.slice.Tensor(
+                aten.slice.Tensor(padded, -2, dy, dy + (out[0] - 1) * step[0] + 1, step[0]),
+                -1, dx, dx + (out[1] - 1) * step[1] + 1, step[1],
+            )
+            for dy in range(0, kernel[0] * spread[0], spread[0])
+            for dx in range(0, kernel[1] * spread[1], spread[1])
+        ],
+        -3,
+    )  # fmt: skip
+    best = windows.amax(-3)
+    number = torch.arange(kernel[0] * kernel[1])
+    rows = (torch.arange(out[0]) * step[0] - pad[0]).reshape([-1, 1])
     columns = torch.arange(out[1]) * step[1] - pad[1]
-    best: Tensor | None = None
-    where = torch.zeros([], dtype=torch.int64)
-    for dy in range(0, kernel[0] * spread[0], spread[0]):
-        for dx in range(0, kernel[1] * spread[1], spread[1]):
-            part = aten.slice.Tensor(padded, -2, dy, dy + (out[0] - 1) * step[0] + 1, step[0])
-            part = aten.slice.Tensor(part, -1, dx, dx + (out[1] - 1) * step[1] + 1, step[1])
-            row, column = rows + dy, columns + dx
-            place = row * sizes[1] + column
-            inside = (row >= 0) & (row < sizes[0]) & (column >= 0) & (column < sizes[1])
-            if best is None:
-                best, where = part, place.expand(part.shape)
-                continue
-            better = part > best
-            if x.dtype.is_floating_point:
-                better = better | torch.isnan(part)
-            # A window of −inf only must still name a place inside the plane.
-            outside_yet = (where < 0) & inside
-            best = torch.where(better, part, best)
-            where = torch.where((better & inside) | outside_yet, place, where)
-    assert best is not None, "a window has at least one place"
-    return best, where
+    row = rows + (number // kernel[1] * spread[0]).reshape([-1, 1, 1])
+    column = columns + (number % kernel[1] * spread[1]).reshape([-1, 1, 1])
+    inside = (row >= 0) & (row < sizes[0]) & (column >= 0) & (column < sizes[1])
+    is_best = windows == best.unsqueeze(-3)
+    if x.dtype.is_floating_point:
+        is_best = is_best | torch.isnan(windows)
+    first = torch.where(is_best & inside, number.reshape([-1, 1, 1]), number.numel() - 1).amin(-3)
+    place = (rows + first // kernel[1] * spread[0]) * sizes[1] + columns + first % kernel[1] * spread[1]
+    return best, place
 
 
 def _avg_pool2d(

@@ -419,16 +419,20 @@ def _divide_mode(imp: Any, node: fx.Node) -> Any:
 
 
 def _log1p(value: Any) -> Any:
-    """log(1 + x) that is right near 0 (Kahan; Goldberg 1991, theorem 4). TVM's own takes the logarithm alone."""
+    """log(1 + x) = 2·artanh(x / (2 + x)), by its series below ½. TVM's own takes log(1 + x), wrong near 0.
+
+    (Kahan's correction by (1 + x) − 1 does not survive: TVM simplifies that to x.)
+    """
     kind = str(value.ty.dtype)
-    one = relax.const(1.0, kind)
-    near = R.add(value, one)
-    part = R.subtract(near, one)
-    exact = R.equal(near, one)
-    safe = R.where(exact, R.ones_like(part), part)
-    scaled = R.multiply(R.log(near), R.divide(value, safe))
-    infinite = R.equal(value, relax.const(float("inf"), kind))
-    return R.where(R.logical_or(exact, infinite), value, scaled)
+    ratio = R.divide(value, R.add(value, relax.const(2.0, kind)))
+    square = R.multiply(ratio, ratio)
+    terms = 18 if kind == "float64" else 9
+    series = R.full_like(value, relax.const(1.0 / (2 * terms + 1), kind))
+    for term in range(terms - 1, -1, -1):
+        series = R.add(relax.const(1.0 / (2 * term + 1), kind), R.multiply(square, series))
+    small = R.less(R.abs(value), relax.const(0.5, kind))
+    near = R.multiply(R.multiply(relax.const(2.0, kind), ratio), series)
+    return R.where(small, near, R.log(R.add(value, relax.const(1.0, kind))))
 
 
 def _expm1(value: Any) -> Any:
