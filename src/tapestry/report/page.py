@@ -1,0 +1,96 @@
+"""A migration's report as one HTML text: gathers the views and renders the templates.
+
+Inline style and script are the only ones the page's content security policy lets run (by hash), and it lets nothing
+load. Not here: writing the file (write).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from tapestry.errors import EnvironmentProblem
+from tapestry.migration.result import MigrationResult
+from tapestry.numerics.verdict import Verdict
+from tapestry.report import numbers
+from tapestry.report.causes import group_blocked, group_findings
+from tapestry.report.gauge import gauge
+from tapestry.report.graph import graph_data, place_counts
+from tapestry.report.header import ReportHeader
+from tapestry.report.headline import check_lines, computed, headline
+from tapestry.report.timeline import timeline
+
+if TYPE_CHECKING:
+    import jinja2
+
+#: Drawings are made for a wide and for a narrow screen; the style sheet shows one.
+_WIDE, _NARROW = 980.0, 344.0
+
+
+def render_migration(result: MigrationResult, header: ReportHeader) -> str:
+    """The page. EnvironmentProblem when jinja2 is missing."""
+    environment = _environment()
+    style, script = _asset("report.css"), _asset("report.js")
+    causes = group_findings(result.findings)
+    return environment.get_template("migration.html.j2").render(
+        header=header,
+        title=header.title or header.model,
+        date=header.date.strftime("%Y-%m-%d %H:%M %Z").strip(),
+        result=result,
+        headline=headline(result),
+        computed=computed(result),
+        check_lines=check_lines(result.check),
+        gauge=gauge(result.check),
+        causes=causes,
+        blocked=group_blocked(result.blocked, causes),
+        verdicts=[str(verdict) for verdict in Verdict],
+        drawings=[
+            ("wide", timeline(result.steps, _WIDE)),
+            ("narrow", timeline(result.steps, _NARROW)),
+        ]
+        if result.steps
+        else [],
+        graph=graph_data(result.nodes),
+        places=place_counts(result.nodes),
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+    )
+
+
+def _environment() -> jinja2.Environment:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise EnvironmentProblem("the HTML report needs jinja2: pip install 'tapestry-ml[report]'") from error
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("tapestry.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Compact, in the order given; jinja2 escapes what could end the script element.
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
+    environment.filters.update(
+        error=numbers.error,
+        share=numbers.share,
+        number=numbers.count,
+        seconds=numbers.seconds,
+        nbytes=numbers.nbytes,
+        plural=numbers.plural,
+    )
+    return environment
+
+
+def _asset(name: str) -> str:
+    return (resources.files("tapestry.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """A source expression of a content security policy for an inline element with this text (CSP 3, 2.3.1)."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return "sha256-" + base64.b64encode(digest).decode("ascii")

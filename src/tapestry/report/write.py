@@ -1,0 +1,48 @@
+"""Writing a report to a file, whole or not at all. Not here: what is in it (page)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from tapestry.errors import UsageError
+from tapestry.migration.result import MigrationResult
+from tapestry.report.header import ReportHeader
+from tapestry.report.page import render_migration
+
+
+def write_report(path: Path | str, result: MigrationResult, header: ReportHeader) -> None:
+    """Write a migration's report as one HTML file that loads nothing else. An older file is replaced atomically.
+
+    UsageError when the path cannot be written; EnvironmentProblem when jinja2 is missing (extra ``report``).
+    """
+    target = Path(path)
+    # A lone surrogate (a file name that is not UTF-8) cannot be encoded; it is shown as a question mark.
+    page = render_migration(result, header).encode("utf-8", "replace")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, page)
+    except OSError as error:
+        raise UsageError(f"cannot write the report to {target}: {error.strerror or error}") from error
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Write beside the target, then rename over it; nothing is left behind when that fails."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        # mkstemp keeps others out; a report is an ordinary file.
+        Path(name).chmod(0o666 & ~_umask())
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """The process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
