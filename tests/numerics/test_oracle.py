@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry.numerics import NoOracle, is_random, oracle, oracle_args, to_oracle_dtype
@@ -166,12 +166,37 @@ def test_as_strided_reads_the_storage_behind_the_tensor() -> None:
     assert result.tolist() == [0.0, 1.0]
 
 
+def test_values_that_flow_in_float64_keep_the_declared_formats_meaning() -> None:
+    x = torch.tensor([0.1, torch.inf], dtype=F64)
+    (compared,) = oracle(aten.gt.Scalar, (x.float().double(), 0.1), declared=F32)
+    (replaced,) = oracle(aten.nan_to_num.default, (x,), declared=F32)
+    (normed,) = oracle(aten.rms_norm.default, (x[:1] * 1e-4, [1]), declared=F32)
+    (scaled,) = oracle(aten.mul.Tensor, (x, 0.1), declared=F32)
+    assert compared is not None
+    assert replaced is not None
+    assert normed is not None
+    assert scaled is not None
+    assert not bool(compared[0])
+    assert float(replaced[1]) == torch.finfo(F32).max
+    assert float(normed[0]) == pytest.approx(1e-5 / (1e-10 + 2.0**-23) ** 0.5)
+    assert float(scaled[0]) == 0.1 * float(torch.tensor(0.1))
+
+
+def test_a_call_is_repeated_on_fresh_arguments_when_the_default_dtype_matters() -> None:
+    total = torch.tensor([1.0, 2.0])
+    (result,) = oracle(aten.add_.Tensor, (total, torch.tensor([1, 1])))
+    assert result is not None
+    assert result.tolist() == [2.0, 3.0]
+    assert total.tolist() == [1.0, 2.0]
+
+
 def test_float64_arguments_pass_through() -> None:
     x = torch.ones(2, dtype=F64)
     (wide,), _ = oracle_args(aten.exp.default, (x,), {})
     assert wide.data_ptr() == x.data_ptr()  # type: ignore[attr-defined]
 
 
+@settings(derandomize=True)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.sampled_from([torch.float32, torch.bfloat16]))
 def test_strides_are_preserved(rows: int, columns: int, step: int, dtype: torch.dtype) -> None:
     base = torch.arange(rows * columns * step, dtype=F32).to(dtype).view(rows, columns * step)

@@ -40,6 +40,8 @@ _IN_DECLARED_DTYPE = names("""
     view_as_integer frexp threshold hardshrink heaviside isclose equal is_same_size
     upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
     _upsample_nearest_exact3d""")
+#: Those of them that float64 values cannot stand in for, whatever the scalars.
+_BY_FORMAT = names("nan_to_num nextafter view_as_integer frexp view view_copy")
 #: Operators that read the storage behind a tensor, not only its elements.
 _READS_STORAGE = frozenset({"as_strided", "as_strided_copy", "as_strided_scatter"})
 #: Operators that hand out memory nobody wrote.
@@ -101,22 +103,28 @@ def in_declared_dtype(target: OpOverload, bound: Mapping[str, object]) -> bool:
 
 
 def oracle_args(
-    target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+    target: OpOverload,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    declared: torch.dtype | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """The arguments with which the operator computes in float64. Tensors that are already float64 pass through.
 
-    Returns new positional and keyword arguments; tensors that a mutating operator would write are copies.
+    ``declared`` is the floating dtype that the operands have in the program; give it where they are float64 already
+    because values flow on from another oracle (None: the operands' own). Returns new positional and keyword
+    arguments; tensors that a mutating operator would write are copies.
     """
     convert = _whole_storage if operator_name(target) in _READS_STORAGE else to_oracle_dtype
     operands = [tensor.dtype for tensor in tensors_in([*args, dict(kwargs)])]
     floating = any(is_inexact(dtype) for dtype in operands)
     promoted = bool(operands) and not floating  # integers with a fraction give the default dtype
-    single = (promoted or _computes_in_single(args, kwargs)) and bind(target, args, kwargs).get("dtype") is None
+    narrow = _computes_in_single(args, kwargs) if declared is None else wide_dtype(declared) != declared
+    single = (promoted or narrow) and bind(target, args, kwargs).get("dtype") is None
     mutates = target._schema.is_mutable
 
     def change(leaf: object) -> object:
         if isinstance(leaf, Tensor):
-            if single and leaf.dim() == 0 and leaf.dtype == torch.float64:
+            if single and declared is None and leaf.dim() == 0 and leaf.dtype == torch.float64:
                 return leaf.detach().to(torch.float32).to(torch.float64)
             wide = convert(leaf)
             return wide.clone() if mutates and wide.data_ptr() == leaf.data_ptr() else wide
@@ -132,7 +140,11 @@ def oracle_args(
     wide_args = tuple(one(kind, value) for (_, kind), value in zip(types, args, strict=False))
     kinds = dict(types)
     wide_kwargs = {name: one(kinds.get(name, ""), value) for name, value in kwargs.items()}
-    return _with_declared_eps(target, args, kwargs, wide_args, wide_kwargs)
+    if operator_name(target) not in _EPS_OF_FORMAT or bind(target, args, kwargs).get("eps") is not None:
+        return wide_args, wide_kwargs
+    # rms_norm without eps takes the machine epsilon of its input's format, which float64 would change
+    place = [name for name, _ in types].index("eps")
+    return wide_args[:place], {**wide_kwargs, "eps": torch.finfo(declared or operands[0]).eps}
 
 
 @cache
@@ -143,28 +155,17 @@ def _rounded_defaults(target: OpOverload, given: int) -> dict[str, object]:
     return {entry.name: entry.default_value for entry in wanted if isinstance(entry.default_value, float)}
 
 
-def _with_declared_eps(
+def oracle(
     target: OpOverload,
     args: Sequence[object],
-    kwargs: Mapping[str, object],
-    wide_args: tuple[object, ...],
-    wide_kwargs: dict[str, object],
-) -> tuple[tuple[object, ...], dict[str, object]]:
-    """rms_norm without eps takes the machine epsilon of its input's format, which float64 would change."""
-    if operator_name(target) not in _EPS_OF_FORMAT or bind(target, args, kwargs).get("eps") is not None:
-        return wide_args, wide_kwargs
-    value = next(tensors_in(args))
-    place = [name for name, _ in argument_types(target)].index("eps")
-    return wide_args[:place], {**wide_kwargs, "eps": torch.finfo(value.dtype).eps}
-
-
-def oracle(
-    target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object] | None = None
+    kwargs: Mapping[str, object] | None = None,
+    declared: torch.dtype | None = None,
 ) -> tuple[Tensor | None, ...]:
     """The operator's results computed in float64 (complex128; integers and bool exactly), as a flat tuple.
 
-    Entries are None for results that are not tensors. Raises NoOracle, with the reason, for random operators, for
-    uninitialised memory, and for operators that have neither a float64 kernel nor a written reference.
+    ``declared``: as for ``oracle_args``, where values flow in float64. Entries are None for results that are not
+    tensors. Raises NoOracle, with the reason, for random operators, for uninitialised memory, and for operators that
+    have neither a float64 kernel nor a written reference.
     """
     kwargs = kwargs or {}
     name = operator_name(target)
@@ -176,23 +177,36 @@ def oracle(
     reference = references.find(name)
     if reference is not None:
         return reference(bound)
-    if in_declared_dtype(target, bound):
-        copies = [map_leaves(_copied, value) if target._schema.is_mutable else value for value in args]
-        return _widened(flatten_result(_call(target, copies, kwargs)))
-    wide_args, wide_kwargs = oracle_args(target, args, kwargs)
-    result = _in_float64(target, wide_args, wide_kwargs)
+    if in_declared_dtype(target, bound) and (declared is None or name in _BY_FORMAT):
+        return _in_format(target, args, kwargs, declared)
+    result = _in_float64(target, args, kwargs, declared)
     rounding = _cast_dtype(name, bound)
     return result if rounding is None else tuple(_through(rounding, entry) for entry in result)
 
 
-def _in_float64(target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[Tensor | None, ...]:
-    result = flatten_result(_call(target, args, kwargs))
+def _in_format(
+    target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], declared: torch.dtype | None
+) -> tuple[Tensor | None, ...]:
+    def fresh(leaf: object) -> object:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        narrowed = declared is not None and leaf.dtype == wide_dtype(declared)
+        return leaf.detach().to(declared) if narrowed else leaf.detach().clone() if target._schema.is_mutable else leaf
+
+    changed = {name: map_leaves(fresh, value) for name, value in kwargs.items()}
+    results = flatten_result(_call(target, [map_leaves(fresh, value) for value in args], changed))
+    return tuple(None if entry is None else to_oracle_dtype(entry) for entry in results)
+
+
+def _in_float64(
+    target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], declared: torch.dtype | None
+) -> tuple[Tensor | None, ...]:
+    result = flatten_result(_call(target, *oracle_args(target, args, kwargs, declared)))
     if not any(_is_narrow(entry) for entry in result):
         return result
     # Integers promoted to the default dtype, or a creation without dtype: ask for float64 as the default.
-    again, again_kwargs = oracle_args(target, args, kwargs)  # a mutating operator has written its arguments
     with _default_float64():
-        result = flatten_result(_call(target, again, again_kwargs))
+        result = flatten_result(_call(target, *oracle_args(target, args, kwargs, declared)))
     narrow = [entry for entry in result if entry is not None and _is_narrow(entry)]
     if narrow:
         raise NoOracle(f"{operator_name(target)} returns {narrow[0].dtype} even for float64 arguments")
@@ -242,13 +256,5 @@ def _through(dtype: torch.dtype, entry: Tensor | None) -> Tensor | None:
     return None if entry is None else entry.to(dtype).to(wide_dtype(dtype))
 
 
-def _widened(result: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-    return tuple(None if entry is None else to_oracle_dtype(entry) for entry in result)
-
-
 def _is_narrow(entry: Tensor | None) -> bool:
     return entry is not None and entry.numel() > 0 and wide_dtype(entry.dtype) != entry.dtype
-
-
-def _copied(leaf: object) -> object:
-    return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf

@@ -124,15 +124,19 @@ class Tolerance:
         return self._unknown()
 
     def _composite(self, column: str) -> Tensor | None:
-        narrow = column == "allowed" and products.is_narrow(self.declared)
-        scalar_unit = unit_roundoff(self.declared) if narrow else 0.0
+        return self._careful_formula if column == "careful" else self._allowed_formula
+
+    @cached_property
+    def _careful_formula(self) -> Tensor | None:
+        return self._formula("careful", 0.0)
+
+    @cached_property
+    def _allowed_formula(self) -> Tensor | None:
+        return self._formula("allowed", unit_roundoff(self.declared) if products.is_narrow(self.declared) else 0.0)
+
+    def _formula(self, column: str, scalar_unit: float) -> Tensor | None:
         arithmetic = Arithmetic(self.unit, column, smallest_normal(accumulation_dtype(self.declared)))
-        call = FormulaCall(
-            self.facts.wide,
-            Arithmetic(self.unit, column, smallest_normal(accumulation_dtype(self.declared))),
-            scalar_unit,
-        )
-        results = FORMULAS[self.facts.name](call)
+        results = FORMULAS[self.facts.name](FormulaCall(self.facts.wide, arithmetic, scalar_unit))
         if results is None or self.index >= len(results):
             return None
         result = results[self.index]
@@ -147,17 +151,13 @@ class Tolerance:
     def _unknown(self) -> Tensor:
         size = self.want.abs() if self.kind == UNKNOWN_POINTWISE else _largest(self.want)
         base = size * (_UNKNOWN_UNITS * self.unit)
-        if self.source is None or not self._has_source:
+        if self.source is None or self.source.shape != self.want.shape:
             return base
         return base + _UNKNOWN_SOURCE * _largest(self.source.to(self.want.dtype) - self.want)
 
-    @property
-    def _has_source(self) -> bool:
-        return self.source is not None and self.source.shape == self.want.shape
-
     def _output_rounding(self, column: str) -> Tensor:
         floor = smallest_normal(self.declared)
-        if (self.kind in (UNKNOWN, UNKNOWN_POINTWISE) and self._has_source) or not products.is_narrow(self.declared):
+        if not products.is_narrow(self.declared):
             return torch.tensor(floor, dtype=torch.float64)
         units = 1.0 + 2.0**-9 if column == "careful" else 2.0
         return self.want.abs() * (unit_roundoff(self.declared) * units) + floor
