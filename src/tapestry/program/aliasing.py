@@ -1,19 +1,22 @@
 """Which outputs of a model share memory with an input, a parameter, a buffer or another output.
 
-Decomposition loses this, so it is read from one eager run on copies of the inputs. The module's buffers are put
-back after the run.
+Decomposition loses this, so it is read from one eager run on copies of the inputs. The module is put back after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch.utils import _pytree as pytree
 
+from tapestry.errors import CaptureError
 from tapestry.program.graph import Ref
-from tapestry.program.program import Alias
+from tapestry.program.program import Alias, tensor_bytes
+from tapestry.program.untouched import untouched
 
 
 def observe_aliases(
@@ -22,69 +25,149 @@ def observe_aliases(
     kwargs: Mapping[str, object],
     names: Mapping[str, torch.Tensor],
     input_names: Sequence[str],
+    written: frozenset[str],
 ) -> list[Alias | None]:
     """One entry per leaf of the result: how it shares memory, or None when its memory is its own.
 
-    ``names`` gives the module's tensors by value name, ``input_names`` the value names of the argument leaves.
+    ``names`` gives the module's tensors by value name, ``input_names`` the value names of the argument leaves,
+    ``written`` the value names that the program writes. Every argument is copied by itself, so that arguments that
+    happen to share memory in the example are told apart. Raises CaptureError when the result depends on an
+    attribute that the model changes, which a program cannot hold.
     """
-    copies, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
-    copies = _copied(copies)
-    saved = {name: tensor.clone() for name, tensor in names.items() if name.startswith(("buffer:", "const:"))}
-    state = torch.get_rng_state()
+    given, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+
+    def run(copies: list[object]) -> list[object]:
+        run_args, run_kwargs = pytree.tree_unflatten(copies, spec)
+        return cast("list[object]", pytree.tree_flatten(module(*run_args, **run_kwargs))[0])
+
+    with torch.no_grad(), _content_kept(names, written) as put_back, untouched(module) as changes:
+        generator = torch.get_rng_state()
+        copies = [_copied(leaf) for leaf in given]
+        leaves = run(copies)
+        bases = [
+            _Base(Ref(name), tensor, whole=name not in written)
+            for name, tensor in names.items()
+            if _still_there(module, name, tensor)
+        ]
+        inputs = zip(input_names, copies, strict=True)
+        bases += [_Base(Ref(name), leaf, whole=True) for name, leaf in inputs if isinstance(leaf, torch.Tensor)]
+        found = _aliases(leaves, bases)
+        hidden = changes.attributes()
+        if hidden:
+            before = [_fingerprint(leaf) for leaf in leaves]
+            put_back()
+            torch.set_rng_state(generator)
+            _check_hidden(hidden, before, run([_copied(leaf) for leaf in given]))
+    return found
+
+
+@contextmanager
+def _content_kept(names: Mapping[str, torch.Tensor], written: frozenset[str]) -> Iterator[_PutBack]:
+    kept = {
+        name: tensor.detach().clone()
+        for name, tensor in names.items()
+        if name in written or name.startswith(("buffer:", "const:"))
+    }
+    put_back = _PutBack(names, kept)
     try:
-        with torch.no_grad():
-            run_args, run_kwargs = pytree.tree_unflatten(copies, spec)
-            result = module(*run_args, **run_kwargs)
-        leaves = cast("list[object]", pytree.tree_flatten(result)[0])
-        return _aliases(leaves, dict(zip(input_names, copies, strict=True)), names)
+        yield put_back
     finally:
-        torch.set_rng_state(state)
+        put_back()
+
+
+class _PutBack:
+    """Restores the content of tensors that a run has written."""
+
+    def __init__(self, names: Mapping[str, torch.Tensor], kept: Mapping[str, torch.Tensor]) -> None:
+        self._names = names
+        self._kept = kept
+
+    def __call__(self) -> None:
         with torch.no_grad():
-            for name, tensor in saved.items():
-                if not torch.equal(names[name], tensor):
-                    names[name].copy_(tensor)
+            for name, content in self._kept.items():
+                if not torch.equal(self._names[name], content):
+                    self._names[name].copy_(content)
 
 
-def _aliases(
-    leaves: list[object], inputs: Mapping[str, object], names: Mapping[str, torch.Tensor]
-) -> list[Alias | None]:
-    bases: dict[int, tuple[Ref | int, int]] = {}
-    for name, tensor in names.items():
-        _add_base(bases, tensor, Ref(name))
-    for name, leaf in inputs.items():
-        if isinstance(leaf, torch.Tensor):
-            _add_base(bases, leaf, Ref(name))
+def _check_hidden(hidden: Sequence[str], before: Sequence[object], again: Sequence[object]) -> None:
+    if list(before) == [_fingerprint(leaf) for leaf in again]:
+        return
+    raise CaptureError(
+        f"the model changes {', '.join(hidden[:3])} when it runs, and its next result depends on it; "
+        "a program keeps state in buffers only: register it with register_buffer as a tensor"
+    )
+
+
+def _fingerprint(leaf: object) -> object:
+    if not isinstance(leaf, torch.Tensor):
+        return repr(leaf)
+    return leaf.dtype, tuple(leaf.shape), bytes(tensor_bytes(leaf))
+
+
+def _still_there(module: torch.nn.Module, name: str, tensor: torch.Tensor) -> bool:
+    """Whether the module still holds this very memory: an assigned buffer is another tensor after the run."""
+    kind, _, path = name.partition(":")
+    if kind == "const":
+        return True
+    owner, _, leaf = path.rpartition(".")
+    held = cast("object", getattr(module.get_submodule(owner), leaf, None))
+    return isinstance(held, torch.Tensor) and held.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+
+
+@dataclass(frozen=True)
+class _Base:
+    """Memory that an output may be a view of. ``whole`` says that what lies between its elements is there, too."""
+
+    name: Ref | int
+    tensor: torch.Tensor
+    whole: bool
+
+    def alias(self, leaf: torch.Tensor) -> Alias | None:
+        """How ``leaf`` views this memory, or None where strides and an offset cannot say it."""
+        if _format(leaf) != _format(self.tensor):
+            return None
+        # Offsets count from the first element of the base.
+        offset = leaf.storage_offset() - self.tensor.storage_offset()
+        found = Alias(self.name, tuple(leaf.shape), tuple(leaf.stride()), offset)
+        if offset == 0 and found.shape == tuple(self.tensor.shape) and found.stride == tuple(self.tensor.stride()):
+            return found
+        inside = offset >= 0 and offset + _span(leaf) <= _span(self.tensor)
+        return found if inside and (self.whole or _span(self.tensor) == self.tensor.numel()) else None
+
+
+def _format(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
+    return tensor.dtype, tensor.is_conj(), tensor.is_neg()
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Elements from the first one in memory to the last one."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _aliases(leaves: Sequence[object], known: Sequence[_Base]) -> list[Alias | None]:
+    bases: dict[int, list[_Base]] = {}
+    for base in known:
+        bases.setdefault(base.tensor.untyped_storage().data_ptr(), []).append(base)
     found: list[Alias | None] = []
     for place, leaf in enumerate(leaves):
         if not isinstance(leaf, torch.Tensor) or leaf.untyped_storage().nbytes() == 0:
             found.append(None)
             continue
-        base = bases.get(leaf.untyped_storage().data_ptr())
-        if base is None:
-            found.append(None)
-            _add_base(bases, leaf, place)
-            continue
-        # Offsets count from the start of the base tensor, in elements of the output.
-        offset = leaf.storage_offset() - base[1]
-        found.append(Alias(base[0], tuple(leaf.shape), tuple(leaf.stride()), offset))
+        candidates = bases.setdefault(leaf.untyped_storage().data_ptr(), [])
+        aliases = (base.alias(leaf) for base in candidates)
+        found.append(next((alias for alias in aliases if alias is not None), None))
+        if found[-1] is None:
+            candidates.append(_Base(place, leaf, whole=False))
     return found
 
 
-def _add_base(bases: dict[int, tuple[Ref | int, int]], tensor: torch.Tensor, name: Ref | int) -> None:
-    if tensor.untyped_storage().nbytes():
-        bases.setdefault(tensor.untyped_storage().data_ptr(), (name, tensor.storage_offset()))
-
-
-def _copied(leaves: list[object]) -> list[object]:
-    """Copies with the same strides that share memory with each other just where the originals do."""
-    storages: dict[int, torch.UntypedStorage] = {}
-    copies: list[object] = []
-    for leaf in leaves:
-        if not isinstance(leaf, torch.Tensor):
-            copies.append(leaf)
-            continue
-        storage = leaf.untyped_storage()
-        copied = storages.setdefault(storage.data_ptr(), storage.clone())
-        fresh = torch.empty(0, dtype=leaf.dtype)
-        copies.append(fresh.set_(copied, leaf.storage_offset(), leaf.shape, leaf.stride()))  # pyright: ignore[reportArgumentType]
-    return copies
+def _copied(leaf: object) -> object:
+    """A copy with the same strides and offset, in memory of its own; what is no tensor stays as it is."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    plain = torch.empty(0, dtype=leaf.dtype)
+    plain.set_(leaf.untyped_storage().clone(), leaf.storage_offset(), leaf.shape, leaf.stride())  # pyright: ignore[reportArgumentType]
+    plain = plain.conj() if leaf.is_conj() else plain
+    return torch._neg_view(plain) if leaf.is_neg() else plain

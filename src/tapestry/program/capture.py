@@ -5,10 +5,7 @@ Not here: loading models (models), and how eager memory sharing is observed (ali
 
 from __future__ import annotations
 
-import traceback
-import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -16,17 +13,23 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from tapestry.errors import CaptureError
+from tapestry.errors import CaptureError, UsageError
 from tapestry.program import traits
 from tapestry.program.aliasing import observe_aliases
+from tapestry.program.exporting import FunctionModule, check_arguments, export_functional
 from tapestry.program.graph import Argument, Call, Ref, TensorSpec
 from tapestry.program.origins import read_origins, read_source
 from tapestry.program.program import Node, Origin, Program, ProgramInput, ProgramOutput, State
+from tapestry.program.untouched import untouched
 
-_TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(__file__).parent)
 #: Calls without a meaning in inference; dropout is handled by its origin.
-_DROPPED = {"_assert_tensor_metadata", "alias", "detach", "lift_fresh_copy", "lift"}
+_DROPPED = {f"aten::{name}" for name in ("_assert_tensor_metadata", "alias", "detach", "lift_fresh_copy", "lift")}
+#: What is written, by the kind of output that holds the new value.
+_WRITTEN = {
+    OutputKind.USER_INPUT_MUTATION: "input",
+    OutputKind.BUFFER_MUTATION: "buffer",
+    OutputKind.PARAMETER_MUTATION: "param",
+}
 
 
 def capture(
@@ -39,60 +42,26 @@ def capture(
     """Capture a model as a Program for the shapes and dtypes of the example inputs.
 
     ``model`` may be any nn.Module or a function of tensors; it is run once in eager mode on copies of the inputs,
-    to see which outputs share memory, and its buffers are put back after that. Training mode is kept as it is.
-    Raises CaptureError, naming the line of the model where torch.export can name one.
+    to see which outputs share memory. The module is as before afterwards: attributes, buffers, parameters, training
+    mode and the random generator. Training mode is kept as it is.
+    Raises CaptureError, naming the line of the model where torch.export can name one; UsageError for a model that
+    cannot be called and for arguments that are no tuple and dict.
     """
     if dynamic_shapes is not None:
         raise CaptureError("a program has fixed shapes: expected dynamic_shapes=None; capture once per shape instead")
-    module = model if isinstance(model, torch.nn.Module) else _Wrapped(model)
+    if not callable(model):
+        raise UsageError(f"expected a module or a function to capture, got {type(model).__name__}")
+    check_arguments(args, kwargs or {})
+    module = model if isinstance(model, torch.nn.Module) else FunctionModule(model)
     given = dict(kwargs or {})
-    label = name or type(model).__name__ if isinstance(model, torch.nn.Module) else name or _function_name(model)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.export's own deprecations; what matters raises
-        before = _export(module, tuple(args), given)
-        after = _decompose(before)
+    label = name or (type(model).__name__ if isinstance(model, torch.nn.Module) else _function_name(model))
+    with untouched(module):
+        before, after = export_functional(module, tuple(args), given)
     return _Reader(module, before, after, label).program(tuple(args), given)
-
-
-class _Wrapped(torch.nn.Module):
-    """A plain function as a module, which is what torch.export takes."""
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: object, **kwargs: object) -> object:
-        return self.function(*args, **kwargs)
 
 
 def _function_name(function: Callable[..., object]) -> str:
     return getattr(function, "__name__", type(function).__name__)
-
-
-def _export(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> ExportedProgram:
-    try:
-        return torch.export.export(module, cast("tuple[Any, ...]", args), kwargs, strict=False)
-    except Exception as error:
-        raise CaptureError(_explain(error, "torch.export cannot capture the model")) from error
-
-
-def _decompose(exported: ExportedProgram) -> ExportedProgram:
-    try:
-        return exported.run_decompositions({})
-    except Exception as error:
-        raise CaptureError(_explain(error, "the exported graph cannot be made functional")) from error
-
-
-def _explain(error: Exception, what: str) -> str:
-    """The error with the last line of the user's model that it passed through."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_TORCH, _OURS)) and not frame.filename.startswith("<")
-    ]
-    where = f" at {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
-    text = str(error).strip() or type(error).__name__
-    return f"{what}{where}\n{type(error).__name__}: {text[:2000]}"
 
 
 class _Reader:
@@ -109,7 +78,8 @@ class _Reader:
         self.names_taken: dict[str, int] = {}
         self.tensors: dict[str, torch.Tensor] = {}
         self.inputs: list[ProgramInput] = []
-        self.mutated = set(after.graph_signature.buffers_to_mutate.values())
+        signature = after.graph_signature
+        self.mutated = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
 
     def program(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Program:
         self._read_inputs(args, kwargs)
@@ -117,13 +87,15 @@ class _Reader:
         nodes = self._read_nodes(origin_of)
         outputs, state = self._read_outputs()
         aliases = observe_aliases(
-            self.module, args, kwargs, self._eager_names(), [entry.name for entry in self.inputs]
-        )
-        if len(aliases) == len(outputs):
-            outputs = [
-                ProgramOutput(output.value, output.spec, alias) if output.spec is not None else output
-                for output, alias in zip(outputs, aliases, strict=True)
-            ]
+            self.module, args, kwargs, self._eager_names(), [entry.name for entry in self.inputs],
+            frozenset(entry.name for entry in state),
+        )  # fmt: skip
+        if len(aliases) != len(outputs):
+            raise CaptureError(f"the model returned {len(aliases)} values when run, {len(outputs)} when exported")
+        outputs = [
+            ProgramOutput(output.value, output.spec, alias) if output.spec is not None else output
+            for output, alias in zip(outputs, aliases, strict=True)
+        ]
         in_spec, out_spec = self.after.call_spec.in_spec, self.after.call_spec.out_spec
         if in_spec is None or out_spec is None:
             raise CaptureError("the exported program does not say how its arguments and results are structured")
@@ -191,7 +163,7 @@ class _Reader:
             value = getattr(value, part)
         if not isinstance(value, torch.Tensor):
             raise CaptureError(
-                f"control flow (a nested graph, {fx_node.target}) is not supported{_at(fx_node)}; "
+                f"control flow (a nested graph, {fx_node.target}) is not supported{_at(next(iter(fx_node.users), fx_node))}; "
                 "make the choice before capture"
             )
         name = f"const:{fx_node.target}"
@@ -227,10 +199,9 @@ class _Reader:
         return Node(call, origin_of.get(fx_node.name, fx_node.name), source)
 
     def _is_no_op(self, fx_node: torch.fx.Node, target: torch._ops.OpOverload) -> bool:
-        base = traits.base_name(target)
-        if base in _DROPPED:
+        if target._schema.name in _DROPPED:
             return True
-        if base != "clone":
+        if target._schema.name != "aten::clone":
             return False
         history = fx_node.meta.get("from_node") or []
         return bool(history) and str(history[-1].target).startswith(("aten.dropout", "aten.feature_dropout"))
@@ -264,7 +235,9 @@ class _Reader:
                 continue
             if spec.target is None or not isinstance(result, Ref):
                 raise CaptureError(f"outputs of kind {spec.kind.name} are not supported")
-            name = f"input:{spec.target}" if spec.kind == OutputKind.USER_INPUT_MUTATION else f"buffer:{spec.target}"
+            if spec.kind not in _WRITTEN:
+                raise CaptureError(f"outputs of kind {spec.kind.name} are not supported: {spec.target}")
+            name = f"{_WRITTEN[spec.kind]}:{spec.target}"
             tensor_spec = _spec_of(value)
             if tensor_spec is None:
                 raise CaptureError(f"expected a tensor written to {name}, got {value!r}")
@@ -300,24 +273,26 @@ def _prefix(kind: InputKind) -> str:
 
 def _spec_of(value: object) -> TensorSpec | None:
     found = value.meta.get("val") if isinstance(value, torch.fx.Node) else None
-    return _tensor_spec(found) if isinstance(found, torch.Tensor) else None
+    if not isinstance(found, torch.Tensor):
+        return None
+    return _tensor_spec(found, cast("torch.fx.Node", value))
 
 
-def _tensor_spec(fake: torch.Tensor) -> TensorSpec:
-    if not all(isinstance(size, int) for size in (*fake.shape, *fake.stride())):
-        raise CaptureError(f"a shape depends on data: {tuple(fake.shape)}; programs have fixed shapes")
+def _tensor_spec(fake: torch.Tensor, fx_node: torch.fx.Node) -> TensorSpec:
     if fake.layout != torch.strided:
-        raise CaptureError(f"expected dense tensors, got layout {fake.layout}")
+        raise CaptureError(f"expected dense tensors, got layout {fake.layout}{_at(fx_node)}")
+    if not all(isinstance(size, int) for size in (*fake.shape, *fake.stride())):
+        raise CaptureError(f"a shape depends on data: {tuple(fake.shape)}{_at(fx_node)}; programs have fixed shapes")
     return TensorSpec.of(fake)
 
 
 def _specs(fx_node: torch.fx.Node) -> tuple[tuple[TensorSpec | None, ...], bool]:
     value = fx_node.meta.get("val")
     if isinstance(value, torch.Tensor):
-        return (_tensor_spec(value),), False
+        return (_tensor_spec(value, fx_node),), False
     if isinstance(value, tuple | list):
         entries = cast("list[object]", value)
-        return tuple(_tensor_spec(entry) if isinstance(entry, torch.Tensor) else None for entry in entries), True
+        return tuple(_tensor_spec(entry, fx_node) if isinstance(entry, torch.Tensor) else None for entry in entries), True
     if value is None:
         return (), False
     raise CaptureError(

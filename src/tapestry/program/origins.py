@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch.export import ExportedProgram
 
+from tapestry.program.exporting import is_foreign
 from tapestry.program.graph import Argument, Ref
 from tapestry.program.program import Origin, Source
 
-_TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in [^\n]*\n\s*(?P<code>[^\n]*)')
 
 
@@ -68,10 +67,13 @@ def _argument(value: object, renames: Mapping[str, Ref]) -> Argument:
 
 
 def read_source(node: torch.fx.Node) -> Source:
-    """The innermost line of the user's code (not PyTorch's) and the submodule that a node was made in."""
+    """The innermost line of the user's code and the submodule that a node was made in.
+
+    Where a model is made of PyTorch's modules only, that is a line of PyTorch's.
+    """
     module, module_type = _module(cast("dict[str, Any]", node.meta.get("nn_module_stack") or {}))
     frames = [match.groupdict() for match in _FRAME.finditer(node.meta.get("stack_trace") or "")]
-    own = [frame for frame in frames if not frame["file"].startswith(_TORCH)] or frames
+    own = [frame for frame in frames if is_foreign(frame["file"])] or frames
     if not own:
         return Source("", 0, "", module, module_type)
     return Source(own[-1]["file"], int(own[-1]["line"]), own[-1]["code"], module, module_type)
