@@ -87,6 +87,8 @@ def _table() -> Table:
     for kept in _KEPT:
         del table[kept]
     for name, formula in _OWN.items():
+        if name == "view.default":
+            continue  # only where the user's graph has one: a formula's own views fit its own strides
         packet = getattr(aten, name.split(".")[0])
         table[getattr(packet, name.split(".")[1])] = formula
     return table
@@ -236,7 +238,7 @@ def _attention(
     if enable_gqa:
         k, v = (_repeat_heads(t, q.shape[-3] // t.shape[-3]) for t in (k, v))
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = torch.matmul(q * factor, k.transpose(-2, -1))
+    scores = torch.matmul(q, k.transpose(-2, -1)) * factor
     if is_causal:
         attn_mask = torch.ones([q.shape[-2], k.shape[-2]], dtype=torch.bool).tril()
     if attn_mask is None:
@@ -292,6 +294,11 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return full[0].clone() if len(full) == 1 else aten.cat.default(full, dim)
 
 
+def _view(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """Eager allowed the view of the strides it had; ours may have others, and on the device all are contiguous."""
+    return x.reshape(shape)
+
+
 #: Taken apart with torch's formulas, although they are core: the importer lacks them or mistakes a shape.
 _MORE = (
     aten.upsample_bilinear2d.default,
@@ -316,6 +323,7 @@ _OWN: dict[str, Callable[..., object]] = {
     "elu.default": _elu,
     "addmm.default": _addmm,
     "cat.default": _cat,
+    "view.default": _view,
     **decompose_index.FORMULAS,
     **decompose_pool.FORMULAS,
 }

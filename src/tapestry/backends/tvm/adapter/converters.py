@@ -291,10 +291,7 @@ def _softmax(imp: Any, node: fx.Node) -> Any:
 
 
 def _safe_softmax(imp: Any, node: fx.Node) -> Any:
-    """softmax, with rows that are −inf throughout giving 0, as eager's masked attention does. TVM has none.
-
-    A sum of powers is 0 only there: elsewhere the largest entry adds exp(0). NaN comes through the powers.
-    """
+    """softmax, with rows that are −inf throughout giving 0, as eager's masked attention does. TVM has none."""
     dtype = dtype_of(node)
     value = operand(imp, node.args[0], computing(dtype))
     shape = [int(size) for size in value.ty.shape]
@@ -302,12 +299,9 @@ def _safe_softmax(imp: Any, node: fx.Node) -> Any:
     dim = int(node.args[1])  # pyright: ignore
     emit = imp.block_builder.emit
     kind = name(computing(dtype))
-    largest = emit(R.max(value, [dim], keepdims=True))
-    shift = R.where(R.equal(largest, relax.const(float("-inf"), kind)), R.zeros_like(largest), largest)
-    powers = emit(R.exp(R.subtract(value, shift)))
-    total = emit(R.sum(powers, [dim], keepdims=True))
-    total = R.where(R.equal(total, relax.const(0.0, kind)), R.ones_like(total), total)
-    return cast(imp, reshaped(imp, emit(R.divide(powers, total)), shape), dtype)
+    masked = R.equal(emit(R.max(value, [dim], keepdims=True)), relax.const(float("-inf"), kind))
+    result = R.where(masked, relax.const(0.0, kind), emit(R.nn.softmax(value, dim)))
+    return cast(imp, reshaped(imp, emit(result), shape), dtype)
 
 
 def _log_softmax(imp: Any, node: fx.Node) -> Any:

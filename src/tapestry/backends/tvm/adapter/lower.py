@@ -135,7 +135,7 @@ def _sources(functions: dict[Any, Any], tvm_target: Any, target: DeviceTarget) -
             made = make(tvm.IRModule({variable: function}), tvm_target)
             text = _wgsl(made.inspect_source(""))
             access = _access(made.inspect_source("func_info"), variable.name_hint, access)
-        kernels.append(Kernel(variable.name_hint, access, text))
+        kernels.append(Kernel(str(variable.name_hint), access, text))
     if target.one_entry:
         return tuple(kernels), ""
     source = make(tvm.IRModule(dict(ordered)), tvm_target).inspect_source("")
