@@ -75,7 +75,9 @@ def answer(job: Job) -> Answer:
     try:
         backend = load_backend(job.backend)
         options = msgspec.msgpack.decode(job.options, type=type(backend.options()[0]))
-        return Finished(backend.compile(loads(job.graph), job.info, options))
+        finished = Finished(backend.compile(loads(job.graph), job.info, options))
+        msgspec.msgpack.encode(finished)  # a backend may have put something into it that is no plain data
+        return finished
     except UnsupportedError as error:
         return Refused("unsupported", str(error))
     except CompileError as error:

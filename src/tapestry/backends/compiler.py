@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -125,6 +126,7 @@ class _Child:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this object)
 
     def ask(self, job: Job, timeout: float) -> Answer:
         process = self._running()
@@ -142,21 +144,31 @@ class _Child:
             timer.cancel()
         if body is not None:
             return msgspec.msgpack.decode(body, type=Answer)
-        process.kill()
-        code = process.wait()
+        code = _ended(process)
         self._process = None
         if late.is_set():
             raise CompileError(f"the compiler did not finish within {timeout:.0f} s and was stopped")
-        raise CompileError(f"the compiler's process died ({_exit_words(code)})")
+        raise CompileError(f"the compiler's process died ({_exit_words(code)}){self._last_words()}")
+
+    def _last_words(self) -> str:
+        """The end of what the process wrote to standard error."""
+        self._errors.seek(0)
+        text = self._errors.read().decode(errors="replace").strip()
+        return f": {text[-1000:]}" if text else ""
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             command = [sys.executable, "-m", "tapestry.backends.compile_child"]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+            self._errors.truncate(0)
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=environment,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         return self._process
 
     def kill(self) -> None:
@@ -171,6 +183,15 @@ def _expire(process: subprocess.Popen[bytes], late: threading.Event) -> Callable
         process.kill()
 
     return expire
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process that has closed its output; it is killed when it does not end by itself."""
+    try:
+        return process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def _exit_words(code: int) -> str:
