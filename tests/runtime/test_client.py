@@ -140,6 +140,7 @@ def test_load_errors_leave_nothing_behind(device: LoopbackDevice) -> None:
     with pytest.raises(DeviceError, match="syntax error"):
         device.load(mock_module(source="syntax error"))
     assert device.stats() == DeviceStats()
+    assert device._handles.stats() == DeviceStats()  # noqa: SLF001
     device.load(mock_module())
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from support.mock_device import MockDevice, mock_module
 from tapestry.errors import DeviceLostError, UnsupportedError, UsageError
-from tapestry.runtime.device import Buffer, Call, CopyBuffer, Device, DeviceStats, Launch, Limits, Loaded
+from tapestry.runtime.device import Buffer, Call, CopyBuffer, Device, DeviceStats, Launch, Limits, Loaded, LogEntry
 from tapestry.runtime.module import Scalar
 
 ONE = (1, 1, 1)
@@ -100,8 +100,18 @@ def test_stats_count_what_lives() -> None:
     assert device.stats() == DeviceStats(1, 5, 0)
     with pytest.raises(UsageError, match="freed twice"):
         device.free(first)
+    assert device.held_bytes == 5
     device.free(second)
     assert device.stats() == DeviceStats()
+    assert device.held_bytes == 0
+
+
+def test_a_grid_with_a_zero_runs_nothing_and_counts() -> None:
+    device = MockDevice()
+    loaded, buffer = device.load(mock_module("fill")), device.alloc(4)
+    device.submit([Launch(loaded, "fill", (buffer, Scalar("float32", 1)), (1, 0, 1), ONE, "t")])
+    assert device.started == []
+    assert device.launch_log() == [LogEntry("t", "fill", 1)]
 
 
 def test_handles_from_before_a_restart_are_void() -> None:

@@ -128,6 +128,14 @@ def test_buffers_hold_what_is_written(peer: Peer) -> None:
     assert peer.device.stats() == DeviceStats()
 
 
+def test_a_read_fits_into_one_payload(peer: Peer) -> None:
+    peer.send(op="alloc", buffer=1, nbytes=(8 << 20) + 1)
+    assert "over the limit" in failed(peer.send(op="read", id=2, buffer=1, nbytes=(8 << 20) + 1), "usage", 2)
+    answer = peer.send(op="read", id=3, buffer=1, nbytes=8 << 20)
+    assert answer is not None
+    assert len(answer["payload"]) == 8 << 20
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -238,6 +246,7 @@ def test_errors_of_pipelined_commands_come_with_the_next_read_sync_or_time(peer:
     assert peer.send(b"x", op="write", buffer=1) is None
     assert peer.send(op="alloc", buffer=2, nbytes=10) is None
     assert peer.send(op="free", buffer=1) is None
+    assert peer.send(op="free", buffer=77) is None  # a second fault: the first one is the cause
     for quiet in ("ping", "stats", "log", "info"):
         answer = peer.send(op=quiet, id=3)
         assert answer is not None

@@ -143,6 +143,11 @@ class MockDevice(Driver[bytearray, "dict[str, MockKernel] | MockProgram"]):
     def info(self) -> DeviceInfo:
         return self._info
 
+    @property
+    def held_bytes(self) -> int:
+        """What the buffers really hold, by another count than stats()."""
+        return sum(len(memory) for memory in self._memory.values())
+
     def _create(self, nbytes: int) -> bytearray:
         used = self.stats().bytes
         if used + nbytes > self.memory_bytes:

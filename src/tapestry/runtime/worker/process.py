@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import IO
 
 #: How much of a worker's last words is kept, in bytes.
@@ -116,7 +116,7 @@ def worker_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
+def _interrupts_blocked() -> Generator[None]:
     """A child inherits what is blocked, and so do its threads: ignoring would not do, because drivers (LLVM within
     PoCL) install handlers of their own.
     """
