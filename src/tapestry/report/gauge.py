@@ -12,19 +12,24 @@ _WIDTH, _LEFT, _RIGHT = 340.0, 18.0, 322.0
 
 @dataclass(frozen=True)
 class Gauge:
-    """Positions along the axis, in SVG units of a drawing ``width`` wide. ``bound`` is None when there is none."""
+    """Positions along the axis, in SVG units of a drawing ``width`` wide.
+
+    ``source`` and ``bound`` are None for a check that was not completed.
+    """
 
     width: float
     left: float
     right: float
     ticks: tuple[Tick, ...]
     got: float
-    source: float
+    source: float | None
     bound: float | None
 
 
 def gauge(check: Check) -> Gauge:
     """Place the check's numbers; an error of 0 is at the left end, an infinite one at the right."""
     scale = LogScale.over((check.max_rel_error, check.source_error, check.bound), _LEFT, _RIGHT)
-    bound = scale.at(check.bound) if check.bound > 0.0 else None
-    return Gauge(_WIDTH, _LEFT, _RIGHT, scale.ticks, scale.at(check.max_rel_error), scale.at(check.source_error), bound)
+    got = scale.at(check.max_rel_error)
+    if check.bound <= 0.0:
+        return Gauge(_WIDTH, _LEFT, _RIGHT, scale.ticks, got, None, None)
+    return Gauge(_WIDTH, _LEFT, _RIGHT, scale.ticks, got, scale.at(check.source_error), scale.at(check.bound))

@@ -37,7 +37,7 @@ class CheckLine:
 def headline(result: MigrationResult) -> Headline:
     """The verdict on a migration: wrong, right but not all of it moved, or right and all on the target."""
     if not result.check.good:
-        return Headline("bad", f"The whole model is wrong on {result.target}: {_wrong(result.check)}", _detail(result))
+        return Headline("bad", _wrong(result.target, result.check), _detail(result))
     on_target, total = computed(result)
     right = f"the whole model is right: {numbers.error(result.check.max_rel_error)} of allowed " + numbers.error(
         result.check.bound
@@ -61,12 +61,18 @@ def _all(total: int) -> str:
     return f"All {numbers.count(total)} compute nodes run"
 
 
-def _wrong(check: Check) -> str:
-    if check.bound <= 0.0:
-        return "the final check could not be completed"
-    if math.isinf(check.max_rel_error) or math.isnan(check.max_rel_error):
-        return "shapes, exact results, or the places of NaN and infinities differ from the oracle's"
-    return f"error {numbers.error(check.max_rel_error)}, allowed {numbers.error(check.bound)}"
+def _wrong(target: str, check: Check) -> str:
+    if not _completed(check):
+        return f"The whole model could not be checked on {target}: its last run broke off"
+    wrong = f"The whole model is wrong on {target}: "
+    if not math.isfinite(check.max_rel_error):
+        return wrong + "shapes, exact results, or the places of NaN and infinities differ from the oracle's"
+    return wrong + f"error {numbers.error(check.max_rel_error)}, allowed {numbers.error(check.bound)}"
+
+
+def _completed(check: Check) -> bool:
+    """A run that broke off has no bound; every other bound is at least 1e-5."""
+    return check.bound > 0.0
 
 
 def _detail(result: MigrationResult) -> str:
@@ -101,13 +107,13 @@ def check_lines(check: Check) -> tuple[CheckLine, ...]:
         ),
         CheckLine(
             "Source error",
-            numbers.error(check.source_error),
+            numbers.error(check.source_error if _completed(check) else None),
             "How far the source itself is from the oracle: float32 rounding alone costs this much.",
             "source",
         ),
         CheckLine(
             "Bound",
-            numbers.error(check.bound) if check.bound > 0.0 else numbers.NONE,
+            numbers.error(check.bound if _completed(check) else None),
             "What is allowed: 4 times the source's own error, and 1e-5 at least.",
             "bound",
         ),

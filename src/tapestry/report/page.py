@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 #: Drawings are made for a wide and for a narrow screen; the style sheet shows one.
 _WIDE, _NARROW = 980.0, 344.0
+_POWER = re.compile(r"\d(?:\.\d+)?e-\d+")
 
 
 def render_migration(result: MigrationResult, header: ReportHeader) -> str:
@@ -75,15 +78,28 @@ def _environment() -> jinja2.Environment:
     )
     # Compact, in the order given; jinja2 escapes what could end the script element.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
-    environment.filters.update(
-        error=numbers.error,
-        share=numbers.share,
-        number=numbers.count,
-        seconds=numbers.seconds,
-        nbytes=numbers.nbytes,
-        plural=numbers.plural,
-    )
+    environment.filters.update(FILTERS)
     return environment
+
+
+def _keep(text: str) -> str:
+    """Plain text as markup in which no number is broken at its minus sign."""
+    import markupsafe
+
+    escaped = str(markupsafe.escape(text))
+    return markupsafe.Markup(_POWER.sub(r'<span class="keep">\g<0></span>', escaped))
+
+
+#: What the templates call: ``{{ value|error }}``.
+FILTERS: dict[str, Callable[..., object]] = {
+    "error": numbers.error,
+    "share": numbers.share,
+    "number": numbers.count,
+    "seconds": numbers.seconds,
+    "nbytes": numbers.nbytes,
+    "plural": numbers.plural,
+    "keep": _keep,
+}
 
 
 def _asset(name: str) -> str:

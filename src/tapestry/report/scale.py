@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeGuard
 
 #: Subnormal errors would stretch an axis over hundreds of decades; below this all is drawn as nothing.
 _TINY = 1e-18
@@ -54,7 +55,7 @@ class LogScale:
         return tuple(Tick(self.at(10.0**power), _power(power)) for power in range(self.low, self.high + 1, stride))
 
 
-def drawable(value: float | None) -> bool:
+def drawable(value: float | None) -> TypeGuard[float]:
     """Whether a value has a place of its own on a logarithmic axis."""
     return value is not None and math.isfinite(value) and value > 0.0
 

@@ -120,7 +120,7 @@ def _bound_line(steps: Sequence[Step], lefts: Sequence[float], column: float, sc
         if not drawable(step.bound):
             joined = False
             continue
-        y = scale.at(step.bound or 0.0)
+        y = scale.at(step.bound)
         path += f"V{y:.1f}" if joined else f"M{left:.1f} {y:.1f}"
         path += f"H{left + column:.1f}"
         joined = True

@@ -1,5 +1,5 @@
 // Draws the module tree on demand, filters it, and sorts the operators' table. Everything shown is text set as text:
-// names and reasons come from models and compilers. No numbers are formatted here.
+// names and reasons come from models and compilers. Errors come formatted.
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("graph-data").textContent);
@@ -8,6 +8,7 @@
   const FEW = 300; // what a filter lets through is unfolded up to this many nodes
   const target = tree.dataset.target, backend = tree.dataset.backend;
 
+  const say = (count) => count.toLocaleString("en");
   const make = (tag, name, text) => {
     const element = document.createElement(tag);
     if (name) element.className = name;
@@ -85,12 +86,12 @@
   const drawModule = (module, depth) => {
     const details = make("details", "module");
     const badge = make("span", "badge");
-    badge.title = module.on + " of " + module.total + " nodes on " + target;
-    if (module.total) badge.append(bar(module.on, module.total), make("span", "", module.on + "/" + module.total));
+    badge.title = say(module.on) + " of " + say(module.total) + " nodes on " + target;
+    if (module.total) badge.append(bar(module.on, module.total), make("span", "", say(module.on) + "/" + say(module.total)));
     else badge.append(make("span", "small", "folded"));
     const found = inModule.get(module);
-    const extra = filtered() ? found + (found === 1 ? " match" : " matches") : "";
-    const verdict = module.bad ? make("span", "wrong", module.bad + " not right") : make("span", "");
+    const extra = filtered() ? say(found) + (found === 1 ? " match" : " matches") : "";
+    const verdict = module.bad ? make("span", "wrong", say(module.bad) + " not right") : make("span", "");
     const worst = make("span", "err", module.worst);
     worst.title = "largest error inside";
     details.append(row(depth, module.name || "model", extra, [badge, make("span", "region"), verdict, worst, make("span", "src")]));
@@ -118,7 +119,7 @@
   const inside = (node, depth) => {
     const box = make("div", "inside"), list = make("dl");
     box.style.setProperty("--depth", depth);
-    const say = (label, ...values) => {
+    const tell = (label, ...values) => {
       const cell = make("dd");
       cell.append(...values);
       list.append(make("dt", "", label), cell);
@@ -129,17 +130,17 @@
       button.addEventListener("click", act);
       return button;
     };
-    say("Node", node[ID]);
-    say("Operator", data.ops[node[OP]] + (node[COMPUTE] ? " (compute node)" : ""));
-    say("Runs on", node[PLACE] === "target" ? backend + " on " + target : node[PLACE] === "folded" ? "nothing: folded into a constant" : "the source");
-    if (node[REGION]) say("Region", link(node[REGION], () => search("region:" + node[REGION])));
-    say("Source", data.sources[node[SRC]][1]);
+    tell("Node", node[ID]);
+    tell("Operator", data.ops[node[OP]] + (node[COMPUTE] ? " (compute node)" : ""));
+    tell("Runs on", node[PLACE] === "target" ? backend + " on " + target : node[PLACE] === "folded" ? "nothing: folded into a constant" : "the source");
+    if (node[REGION]) tell("Region", link(node[REGION], () => search("region:" + node[REGION])));
+    tell("Source", data.sources[node[SRC]][1]);
     const reads = [];
     for (const read of node[READS]) {
       if (reads.length) reads.push(", ");
       reads.push(typeof read === "number" ? link(data.nodes[read][ID], () => reveal(read)) : String(read));
     }
-    if (reads.length) say("Reads", ...reads);
+    if (reads.length) tell("Reads", ...reads);
     box.append(list);
     return box;
   };
@@ -169,7 +170,7 @@
     const found = count(data.tree);
     tree.replaceChildren(...drawKids(data.tree, 0));
     if (filtered()) {
-      matches.textContent = found ? found + " of " + data.nodes.length + " nodes" : "No node matches.";
+      matches.textContent = found ? say(found) + " of " + say(data.nodes.length) + " nodes" : "No node matches.";
       if (found <= FEW) unfold(data.tree);
     } else {
       matches.textContent = "";
