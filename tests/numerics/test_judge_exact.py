@@ -205,3 +205,10 @@ def test_no_worse_than_the_source_passes_as_imprecise() -> None:
     excused = judge(aten.exp.default, (x,), {}, off, off, want)
     assert excused.verdict == Verdict.PASS
     assert excused.imprecise
+
+
+def test_a_result_that_the_oracle_lacks_is_told() -> None:
+    x = torch.ones(2)
+    outcome = judge(aten.neg.default, (x,), {}, (-x,), (-x,), ())
+    assert outcome.verdict == Verdict.UNDEFINED
+    assert "the oracle has no result 0" in outcome.reason

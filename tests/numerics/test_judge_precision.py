@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._decomp import decomposition_table
 
 from tapestry.numerics import Judgement, Verdict, flatten_result, judge, oracle
 
@@ -269,3 +270,49 @@ def test_metrics_are_merged_over_results() -> None:
     assert 0 < outcome.metrics.nmse < 1
     assert outcome.metrics.cosine < 1
     assert outcome.metrics.snr_db is not None
+
+
+DECOMPOSED = [name for name, make in OPERATORS.items() if make(THREE.expand(2, 3))[0] in decomposition_table]
+
+
+@pytest.mark.parametrize("name", DECOMPOSED)
+@pytest.mark.parametrize("seed", range(4))
+def test_another_way_to_compute_it_passes(name: str, seed: int) -> None:
+    """PyTorch's own decompositions, run in float32, stand for a platform that is right in another way."""
+    target, args, kwargs = OPERATORS[name](seeded(seed, 8, 33))
+    got = decomposition_table[target](*args, **kwargs)
+    assert judged(target, args, got, **kwargs).verdict == "pass"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bit_attention_may_round_its_weights(dtype: torch.dtype) -> None:
+    query = seeded(20, 1, 2, 16, 8, dtype=dtype)
+    weights = (query.float() @ query.float().transpose(-1, -2) / 8**0.5).softmax(-1)
+    got = (weights.to(dtype).float() @ query.float()).to(dtype)
+    assert judged(aten.scaled_dot_product_attention.default, (query,) * 3, got).verdict == "pass"
+    unscaled = (query.float() @ query.float().transpose(-1, -2)).softmax(-1) @ query.float()
+    assert judged(aten.scaled_dot_product_attention.default, (query,) * 3, unscaled.to(dtype)).verdict == "fail"
+
+
+def test_overflow_inside_the_sources_formula_is_nobodys_fault() -> None:
+    x = torch.full((1, 4), 1e30)
+    args = (x, 2, [1])
+    want = oracle(aten.linalg_vector_norm.default, args)
+    infinite, right = (torch.tensor([torch.inf]),), (torch.tensor([2e30]),)
+    assert judge(aten.linalg_vector_norm.default, args, {}, infinite, None, want).verdict == "fail"
+    assert judge(aten.linalg_vector_norm.default, args, {}, infinite, infinite, want).verdict == "pass"
+    assert judge(aten.linalg_vector_norm.default, args, {}, right, infinite, want).verdict == "pass"
+
+
+def test_complex_results_are_judged_by_the_modulus() -> None:
+    z = torch.complex(seeded(21, 64), seeded(22, 64))
+    assert judged(aten.mul.Tensor, (z, z.flip(0)), z * z.flip(0)).verdict == "pass"
+    assert judged(aten.mul.Tensor, (z, z.flip(0)), z * z.flip(0) * (1 + 1e-4)).verdict == "fail"
+    assert judged(aten.mul.Tensor, (z, z.flip(0)), z * z.flip(0).conj()).verdict == "fail"
+
+
+@pytest.mark.parametrize("shape", [(0, 6, 2, 2), (1, 6, 0, 2)])
+def test_normalising_nothing_passes(shape: tuple[int, ...]) -> None:
+    x = torch.zeros(shape)
+    got = aten.group_norm.default(x, 3)
+    assert judged(aten.group_norm.default, (x, 3), got).verdict == "pass"

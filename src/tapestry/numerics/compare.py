@@ -72,6 +72,8 @@ def compare_bounded(got: Tensor, tolerance: Tolerance, defined: Tensor | None) -
     """Finite elements by the tolerance's bound; NaN and infinities by position."""
     if tolerance.kind == EXACT:
         return compare_exact(got, tolerance.want, tolerance.declared, defined, tolerance.source)
+    if got.numel() == 0:
+        return Outcome("", False, "", torch.ones(got.shape, dtype=torch.bool))
     wide, want = got.to(wide_dtype(got.dtype)), tolerance.want
     finite = torch.isfinite(wide) & torch.isfinite(want)
     compared = finite if defined is None else finite & defined

@@ -34,7 +34,11 @@ class CallFacts:
     @cached_property
     def wide(self) -> dict[str, object]:
         """The oracle's arguments (float64), by schema name."""
-        return bind(self.target, *oracle_args(self.target, self.args, self.kwargs))
+        return bind(self.target, *self._wide_call)
+
+    @cached_property
+    def _wide_call(self) -> tuple[tuple[object, ...], dict[str, object]]:
+        return oracle_args(self.target, self.args, self.kwargs)
 
     def tensor(self, name: str) -> Tensor | None:
         """A tensor argument as given, or None."""
@@ -51,7 +55,7 @@ class CallFacts:
         self, change: Callable[[Tensor], Tensor], number: Callable[[float], float]
     ) -> tuple[Tensor | None, ...]:
         """The operator in float64 on changed operands: floating tensors by ``change``, alpha and beta by ``number``."""
-        args, kwargs = oracle_args(self.target, self.args, self.kwargs)
+        args, kwargs = self._wide_call
 
         def leaf(value: object) -> object:
             if isinstance(value, Tensor) and is_inexact(value.dtype):

@@ -80,7 +80,9 @@ class Tolerance:
     @cached_property
     def kind(self) -> str:
         kind = class_of(self.facts)
-        return UNKNOWN if kind == COMPOSITE and self._composite("careful") is None else kind
+        if kind != COMPOSITE or self.want.numel() == 0:
+            return kind
+        return UNKNOWN if self._composite("careful") is None else COMPOSITE
 
     @property
     def unit(self) -> float:
@@ -134,9 +136,9 @@ class Tolerance:
     def _allowed_formula(self) -> Tensor | None:
         return self._formula("allowed", unit_roundoff(self.declared) if products.is_narrow(self.declared) else 0.0)
 
-    def _formula(self, column: str, scalar_unit: float) -> Tensor | None:
+    def _formula(self, column: str, storage_unit: float) -> Tensor | None:
         arithmetic = Arithmetic(self.unit, column, smallest_normal(accumulation_dtype(self.declared)))
-        results = FORMULAS[self.facts.name](FormulaCall(self.facts.wide, arithmetic, scalar_unit))
+        results = FORMULAS[self.facts.name](FormulaCall(self.facts.wide, arithmetic, storage_unit))
         if results is None or self.index >= len(results):
             return None
         result = results[self.index]

@@ -69,7 +69,7 @@ def _rms_norm(call: FormulaCall) -> tuple[Bounded | None, ...]:
 
 def _group_norm_of(x: Bounded, groups: int, call: FormulaCall) -> tuple[Bounded, ...]:
     shape = x.value.shape
-    grouped = x.apply(lambda tensor: tensor.reshape(shape[0], groups, -1))
+    grouped = x.apply(lambda tensor: tensor.reshape(shape[0], groups, prod(shape[1:]) // groups))
     spread, mean = variance(grouped, 2, 0.0)
     rstd = (spread + call.number("eps", 1e-5)).rsqrt()
     normal = (centred(grouped, mean) * rstd).apply(lambda tensor: tensor.reshape(shape))
