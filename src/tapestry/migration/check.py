@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import cast
 
 import msgspec
 import torch
 from torch.utils import _pytree as pytree
 
-from tapestry.migration.reference import SEED, Reference, reference_for
+from tapestry.migration.reference import SEED, Reference, reference_for, widened_tensors
 from tapestry.numerics import program_bound, program_error
 from tapestry.placement.executable import Executable
 from tapestry.program.inputs import InputSet
@@ -49,10 +50,14 @@ class Checker:
         self.runs = 0
         self._references: dict[int, Reference] = {}
 
+    @cached_property
+    def _wide_tensors(self) -> dict[str, torch.Tensor]:
+        return widened_tensors(self.program)
+
     def reference(self, place: int) -> Reference:
         """What input set number ``place`` should give."""
         if place not in self._references:
-            self._references[place] = reference_for(self.program, self.inputs[place])
+            self._references[place] = reference_for(self.program, self.inputs[place], self._wide_tensors)
         return self._references[place]
 
     def check(self, executable: Executable, places: Sequence[int]) -> CheckResult:

@@ -36,9 +36,13 @@ class CallReference:
 Reference = tuple[CallReference, ...]
 
 
-def reference_for(program: Program, inputs: InputSet) -> Reference:
+def widened_tensors(program: Program) -> dict[str, torch.Tensor]:
+    """The program's tensors as the oracle takes them, for several calls of reference_for."""
+    return {name: to_oracle_dtype(tensor) for name, tensor in program.tensors.items()}
+
+
+def reference_for(program: Program, inputs: InputSet, wide_tensors: Mapping[str, torch.Tensor]) -> Reference:
     """Run an input set on the source and through the oracle, state carried from call to call in each."""
-    wide_tensors = {name: to_oracle_dtype(tensor) for name, tensor in program.tensors.items()}
     state = initial_state(program)
     wide_state = {name: to_oracle_dtype(tensor) for name, tensor in state.items()}
     found: list[CallReference] = []
