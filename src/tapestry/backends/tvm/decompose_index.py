@@ -196,12 +196,47 @@ def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor
     return aten.prod.dim_int(entries, -1, dtype=entries.dtype).to(result).movedim(-1, dim)
 
 
-def _largest(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return x.amax(dim, keepdim=keepdim), x.argmax(dim, keepdim=keepdim)
+def _first(x: Tensor, best: Tensor, dim: int) -> Tensor:
+    """Where along ``dim`` the best entry is: the first of equals, or of NaN. ``best`` keeps the dimension.
+
+    TVM's argmax loses NaN and gives −1 for a line of the worst value only.
+    """
+    places = torch.arange(x.shape[dim]).reshape([-1 if at == dim % x.dim() else 1 for at in range(x.dim())])
+    found = x == best
+    if x.dtype.is_floating_point:
+        found = found | torch.isnan(x)
+    return torch.where(found, places, x.shape[dim] - 1).amin(dim, keepdim=True)
 
 
-def _smallest(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return x.amin(dim, keepdim=keepdim), x.argmin(dim, keepdim=keepdim)
+def _extreme(x: Tensor, dim: int, keepdim: bool, *, largest: bool) -> tuple[Tensor, Tensor]:
+    if not x.dim():
+        return x.clone(), torch.zeros([], dtype=torch.int64)
+    best = x.amax(dim, keepdim=True) if largest else x.amin(dim, keepdim=True)
+    at = _first(x, best, dim)
+    return (best, at) if keepdim else (best.squeeze(dim), at.squeeze(dim))
+
+
+def _max_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return _extreme(x, dim, keepdim, largest=True)
+
+
+def _min_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return _extreme(x, dim, keepdim, largest=False)
+
+
+def _place(x: Tensor, dim: int | None, keepdim: bool, *, largest: bool) -> Tensor:
+    if dim is not None:
+        return _extreme(x, dim, keepdim, largest=largest)[1]
+    at = _extreme(x.reshape([-1]), 0, False, largest=largest)[1]
+    return at.reshape([1] * x.dim()) if keepdim else at
+
+
+def _argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    return _place(x, dim, keepdim, largest=True)
+
+
+def _argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    return _place(x, dim, keepdim, largest=False)
 
 
 def _ordered(x: Tensor, dim: int, descending: bool, count: int) -> tuple[Tensor, Tensor]:
@@ -273,8 +308,10 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "scatter_add.default": _scatter_add,
     "cumsum.default": _cumsum,
     "cumprod.default": _cumprod,
-    "max.dim": _largest,
-    "min.dim": _smallest,
+    "max.dim": _max_dim,
+    "min.dim": _min_dim,
+    "argmax.default": _argmax,
+    "argmin.default": _argmin,
     "sort.default": _sort,
     "sort.stable": _sort_stable,
     "argsort.default": _argsort,

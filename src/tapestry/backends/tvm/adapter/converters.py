@@ -238,33 +238,25 @@ def reduction(op: Callable[..., Any]) -> Converter:
     return convert
 
 
-def extremum(op: Callable[..., Any]) -> Converter:
-    """The largest or smallest; NaN when one is there. TVM's own loses NaN."""
+def extremum(op: Callable[..., Any], start: float) -> Converter:
+    """The largest or smallest; NaN when one is there. TVM's own loses NaN, and begins at the largest finite value.
+
+    ``start`` is the infinity that a line of nothing else gives. One more reduction classes the entries.
+    """
 
     def convert(imp: Any, node: fx.Node) -> Any:
         dtype = dtype_of(node)
         value = operand(imp, node.args[0], torch.uint8 if dtype == torch.bool else computing(dtype))
         result = _reduce(imp, node, op, value)
         if dtype.is_floating_point:
-            found = _reduce(imp, node, R.max, imp.block_builder.emit(R.astype(R.isnan(value), "int32")))
-            invalid = relax.const(float("nan"), str(value.ty.dtype))
-            result = R.where(R.greater(found, relax.const(0, "int32")), invalid, result)
+            kind = str(value.ty.dtype)
+            nan, infinite = relax.const(float("nan"), kind), relax.const(start, kind)
+            finite = R.astype(R.not_equal(value, infinite), "int32")
+            classes = imp.block_builder.emit(R.add(finite, R.astype(R.isnan(value), "int32")))
+            highest = _reduce(imp, node, R.max, classes)
+            result = R.where(R.equal(highest, relax.const(0, "int32")), infinite, result)
+            result = R.where(R.equal(highest, relax.const(2, "int32")), nan, result)
         return cast(imp, imp.block_builder.emit(result), dtype)
-
-    return convert
-
-
-def position(op: Callable[..., Any]) -> Converter:
-    """argmax or argmin; over everything as over one row, for the schedules' sake."""
-
-    def convert(imp: Any, node: fx.Node) -> Any:
-        source = node.args[0].meta["val"]  # pyright: ignore
-        value = operand(imp, node.args[0], computing(source.dtype))
-        dim = argument(node, 1, "dim")
-        shape = node.meta["val"].shape
-        if dim is None or source.dim() == 0:
-            value, dim = reshaped(imp, value, [1, source.numel()]), 1
-        return reshaped(imp, imp.block_builder.emit(op(value, dim)), shape)
 
     return convert
 
@@ -299,7 +291,8 @@ def _safe_softmax(imp: Any, node: fx.Node) -> Any:
     dim = int(node.args[1])  # pyright: ignore
     emit = imp.block_builder.emit
     kind = name(computing(dtype))
-    masked = R.equal(emit(R.max(value, [dim], keepdims=True)), relax.const(float("-inf"), kind))
+    kept = emit(R.astype(R.not_equal(value, relax.const(float("-inf"), kind)), "int32"))
+    masked = R.equal(emit(R.max(kept, [dim], keepdims=True)), relax.const(0, "int32"))
     result = R.where(masked, relax.const(0.0, kind), emit(R.nn.softmax(value, dim)))
     return cast(imp, reshaped(imp, emit(result), shape), dtype)
 
@@ -506,14 +499,12 @@ CONVERTERS: dict[str, Converter] = {
     "sum.dim_IntList": reduction(R.sum),
     "mean.dim": reduction(R.mean),
     "mean.default": reduction(R.mean),
-    "amax.default": extremum(R.max),
-    "amin.default": extremum(R.min),
-    "max.default": extremum(R.max),
-    "min.default": extremum(R.min),
+    "amax.default": extremum(R.max, float("-inf")),
+    "amin.default": extremum(R.min, float("inf")),
+    "max.default": extremum(R.max, float("-inf")),
+    "min.default": extremum(R.min, float("inf")),
     "prod.default": reduction(R.prod),
     "prod.dim_int": reduction(R.prod),
-    "argmax.default": position(R.argmax),
-    "argmin.default": position(R.argmin),
     "any.default": _any,
     "any.dim": _any,
     "any.dims": _any,
