@@ -24,7 +24,7 @@ from tapestry.report import ReportHeader, write_report
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 BLOCKS = {"p", "div", "dt", "dd", "li", "tr", "td", "th", "h2", "h3", "h4"}
-VOID = {"meta", "input", "img", "br", "link", "hr"}
+VOID = {"meta", "input", "img", "br", "link", "hr", "wbr"}
 
 
 class Page(HTMLParser):
