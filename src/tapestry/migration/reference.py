@@ -81,10 +81,18 @@ class _Oracle:
 
     def __call__(self, call: Call, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
         try:
-            results: Sequence[object] = oracle(call.target, args, kwargs)
+            results: Sequence[object] = oracle(call.target, args, kwargs, self._declared(call))
         except NoOracle:
             results = self._as_source(call, args, kwargs)
         return tuple(results) if call.is_tuple else (results[0] if results else None)
+
+    def _declared(self, call: Call) -> torch.dtype | None:
+        """The floating dtype that the operands have in the program: values flow in float64 here."""
+        for ref in operands(call):
+            dtype = self.program.spec(ref).dtype
+            if dtype.is_floating_point or dtype.is_complex:
+                return dtype
+        return None
 
     def _as_source(self, call: Call, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Sequence[object]:
         given = iter(_tensors_in([*args, *kwargs.values()]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,10 +79,11 @@ def _write_report(path: Path, document: MigrateDocument) -> None:
 
     header = ReportHeader(
         model=document.model or "",
+        date=datetime.now(UTC).astimezone(),
         command=" ".join(["tapestry", *sys.argv[1:]]),
         environment=document.environment,
         seconds=document.seconds,
-        facts=[(fact.label, fact.value) for fact in document.facts],
+        facts=tuple((fact.label, fact.value) for fact in document.facts),
     )
     write_report(path, document, header)
 
