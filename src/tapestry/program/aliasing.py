@@ -1,11 +1,11 @@
-"""Which outputs of a model share memory with an input, a parameter, a buffer or another output.
+"""What one eager run of a model shows: its results, what it writes, and which results share memory with what.
 
-Decomposition loses this, so it is read from one eager run on copies of the inputs. The module is put back after it.
+Decomposition loses shared memory, so it is read here, on copies of the inputs. The module is put back after the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
@@ -19,15 +19,27 @@ from tapestry.program.program import Alias, tensor_bytes
 from tapestry.program.untouched import untouched
 
 
-def observe_aliases(
+@dataclass(frozen=True)
+class Observed:
+    """An eager run. ``aliases`` and ``leaves`` have one entry per leaf of the result, leaves as copies.
+
+    ``changed`` holds the new content of the parameters and buffers that the run changed, by value name.
+    """
+
+    aliases: tuple[Alias | None, ...]
+    leaves: tuple[object, ...]
+    changed: Mapping[str, torch.Tensor]
+
+
+def observe(
     module: torch.nn.Module,
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     names: Mapping[str, torch.Tensor],
     input_names: Sequence[str],
     written: frozenset[str],
-) -> list[Alias | None]:
-    """One entry per leaf of the result: how it shares memory, or None when its memory is its own.
+) -> Observed:
+    """Run the model once and look.
 
     ``names`` gives the module's tensors by value name, ``input_names`` the value names of the argument leaves,
     ``written`` the value names that the program writes. Every argument is copied by itself, so that arguments that
@@ -49,9 +61,10 @@ def observe_aliases(
             for name, tensor in names.items()
             if _still_there(module, name, tensor)
         ]
-        inputs = zip(input_names, copies, strict=True)
-        bases += [_Base(Ref(name), leaf, whole=True) for name, leaf in inputs if isinstance(leaf, torch.Tensor)]
-        found = _aliases(leaves, bases)
+        given_names = zip(input_names, copies, strict=True)
+        bases += [_Base(Ref(name), leaf, whole=True) for name, leaf in given_names if isinstance(leaf, torch.Tensor)]
+        kept = tuple(_kept(leaf) for leaf in leaves)
+        found = Observed(tuple(_aliases(leaves, bases)), kept, put_back.changed(module))
         hidden = changes.attributes()
         if hidden:
             before = [_fingerprint(leaf) for leaf in leaves]
@@ -62,7 +75,7 @@ def observe_aliases(
 
 
 @contextmanager
-def _content_kept(names: Mapping[str, torch.Tensor], written: frozenset[str]) -> Iterator[_PutBack]:
+def _content_kept(names: Mapping[str, torch.Tensor], written: frozenset[str]) -> Generator[_PutBack]:
     kept = {
         name: tensor.detach().clone()
         for name, tensor in names.items()
@@ -81,6 +94,16 @@ class _PutBack:
     def __init__(self, names: Mapping[str, torch.Tensor], kept: Mapping[str, torch.Tensor]) -> None:
         self._names = names
         self._kept = kept
+
+    def changed(self, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+        """What the module holds now under the names of tensors that have another content than before."""
+        found: dict[str, torch.Tensor] = {}
+        for name, content in self._kept.items():
+            held = _held(module, name)
+            now = self._names[name] if held is None else held
+            if _fingerprint(now) != _fingerprint(content):
+                found[name] = now.detach().clone()
+        return found
 
     def __call__(self) -> None:
         with torch.no_grad():
@@ -106,12 +129,21 @@ def _fingerprint(leaf: object) -> object:
 
 def _still_there(module: torch.nn.Module, name: str, tensor: torch.Tensor) -> bool:
     """Whether the module still holds this very memory: an assigned buffer is another tensor after the run."""
+    held = _held(module, name)
+    return held is None or held.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+
+
+def _held(module: torch.nn.Module, name: str) -> torch.Tensor | None:
+    """What the module holds now as this parameter or buffer; None for a constant, which has no place in it."""
     kind, _, path = name.partition(":")
     if kind == "const":
-        return True
+        return None
     owner, _, leaf = path.rpartition(".")
-    held = cast("object", getattr(module.get_submodule(owner), leaf, None))
-    return isinstance(held, torch.Tensor) and held.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+    return cast("torch.Tensor | None", getattr(module.get_submodule(owner), leaf, None))
+
+
+def _kept(leaf: object) -> object:
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 @dataclass(frozen=True)
@@ -127,9 +159,10 @@ class _Base:
         if _format(leaf) != _format(self.tensor):
             return None
         # Offsets count from the first element of the base.
-        offset = leaf.storage_offset() - self.tensor.storage_offset()
+        offset = int(leaf.storage_offset()) - int(self.tensor.storage_offset())
         found = Alias(self.name, tuple(leaf.shape), tuple(leaf.stride()), offset)
-        if offset == 0 and found.shape == tuple(self.tensor.shape) and found.stride == tuple(self.tensor.stride()):
+        same = offset == 0 and found.shape == tuple(self.tensor.shape) and found.stride == tuple(self.tensor.stride())
+        if same and (self.whole or isinstance(self.name, int)):
             return found
         inside = offset >= 0 and offset + _span(leaf) <= _span(self.tensor)
         return found if inside and (self.whole or _span(self.tensor) == self.tensor.numel()) else None
@@ -167,7 +200,7 @@ def _copied(leaf: object) -> object:
     """A copy with the same strides and offset, in memory of its own; what is no tensor stays as it is."""
     if not isinstance(leaf, torch.Tensor):
         return leaf
+    leaf = leaf.resolve_neg()
     plain = torch.empty(0, dtype=leaf.dtype)
-    plain.set_(leaf.untyped_storage().clone(), leaf.storage_offset(), leaf.shape, leaf.stride())  # pyright: ignore[reportArgumentType]
-    plain = plain.conj() if leaf.is_conj() else plain
-    return torch._neg_view(plain) if leaf.is_neg() else plain
+    plain.set_(leaf.untyped_storage().clone(), leaf.storage_offset(), tuple(leaf.shape), leaf.stride())  # pyright: ignore
+    return plain.conj() if leaf.is_conj() else plain

@@ -15,7 +15,8 @@ from torch.utils import _pytree as pytree
 
 from tapestry.errors import CaptureError, UsageError
 from tapestry.program import traits
-from tapestry.program.aliasing import observe_aliases
+from tapestry.program.aliasing import observe
+from tapestry.program.eager_check import check_against_eager
 from tapestry.program.exporting import FunctionModule, check_arguments, export_functional
 from tapestry.program.graph import Argument, Call, Ref, TensorSpec
 from tapestry.program.origins import read_origins, read_source
@@ -86,24 +87,26 @@ class _Reader:
         origins, origin_of = read_origins(self.before, self.after, self._exported_names())
         nodes = self._read_nodes(origin_of)
         outputs, state = self._read_outputs()
-        aliases = observe_aliases(
+        seen = observe(
             self.module, args, kwargs, self._eager_names(), [entry.name for entry in self.inputs],
             frozenset(entry.name for entry in state),
         )  # fmt: skip
-        if len(aliases) != len(outputs):
-            raise CaptureError(f"the model returned {len(aliases)} values when run, {len(outputs)} when exported")
+        if len(seen.aliases) != len(outputs):
+            raise CaptureError(f"the model returned {len(seen.aliases)} values when run, {len(outputs)} when exported")
         outputs = [
             ProgramOutput(output.value, output.spec, alias) if output.spec is not None else output
-            for output, alias in zip(outputs, aliases, strict=True)
+            for output, alias in zip(outputs, seen.aliases, strict=True)
         ]
         in_spec, out_spec = self.after.call_spec.in_spec, self.after.call_spec.out_spec
         if in_spec is None or out_spec is None:
             raise CaptureError("the exported program does not say how its arguments and results are structured")
         self._check_names(origins)
-        return Program(
+        program = Program(
             self.name, tuple(self.inputs), self.tensors, tuple(nodes), tuple(outputs), tuple(state), origins,
             in_spec, out_spec,
         )  # fmt: skip
+        check_against_eager(program, args, kwargs, seen)
+        return program
 
     # -- inputs
 
@@ -119,7 +122,7 @@ class _Reader:
                 path, leaf = next(user)
                 self._read_user_input(arg_name, node, pytree.keystr(path), leaf)
                 continue
-            if spec.kind == InputKind.TOKEN or spec.kind == InputKind.CUSTOM_OBJ or spec.target is None or node is None:
+            if spec.kind in {InputKind.TOKEN, InputKind.CUSTOM_OBJ} or spec.target is None or node is None:
                 raise CaptureError(f"inputs of kind {spec.kind.name} are not supported: {arg_name}")
             value_name = f"{_prefix(spec.kind)}:{spec.target}"
             self.tensors[value_name] = self._tensor(spec.kind, spec.target)
@@ -163,8 +166,8 @@ class _Reader:
             value = getattr(value, part)
         if not isinstance(value, torch.Tensor):
             raise CaptureError(
-                f"control flow (a nested graph, {fx_node.target}) is not supported{_at(next(iter(fx_node.users), fx_node))}; "
-                "make the choice before capture"
+                f"control flow (a nested graph, {fx_node.target}) is not supported"
+                f"{_at(next(iter(fx_node.users), fx_node))}; make the choice before capture"
             )
         name = f"const:{fx_node.target}"
         self.tensors[name] = value.detach()
@@ -281,7 +284,7 @@ def _spec_of(value: object) -> TensorSpec | None:
 def _tensor_spec(fake: torch.Tensor, fx_node: torch.fx.Node) -> TensorSpec:
     if fake.layout != torch.strided:
         raise CaptureError(f"expected dense tensors, got layout {fake.layout}{_at(fx_node)}")
-    if not all(isinstance(size, int) for size in (*fake.shape, *fake.stride())):
+    if any(isinstance(size, torch.SymInt) for size in (*fake.shape, *fake.stride())):
         raise CaptureError(f"a shape depends on data: {tuple(fake.shape)}{_at(fx_node)}; programs have fixed shapes")
     return TensorSpec.of(fake)
 
@@ -292,7 +295,8 @@ def _specs(fx_node: torch.fx.Node) -> tuple[tuple[TensorSpec | None, ...], bool]
         return (_tensor_spec(value, fx_node),), False
     if isinstance(value, tuple | list):
         entries = cast("list[object]", value)
-        return tuple(_tensor_spec(entry, fx_node) if isinstance(entry, torch.Tensor) else None for entry in entries), True
+        specs = [_tensor_spec(entry, fx_node) if isinstance(entry, torch.Tensor) else None for entry in entries]
+        return tuple(specs), True
     if value is None:
         return (), False
     raise CaptureError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -98,7 +98,7 @@ def is_foreign(filename: str) -> bool:
 
 
 @contextmanager
-def _lines_recorded() -> Iterator[None]:
+def _lines_recorded() -> Generator[None]:
     """Let torch.export keep the user's frames of every call.
 
     It keeps only those of functions called ``forward``, so that a line in a helper function would be lost.

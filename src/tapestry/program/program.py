@@ -9,12 +9,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
 import msgspec
 import torch
 from torch.utils import _pytree as pytree
 
-from tapestry.errors import UsageError
+from tapestry.errors import InputError
 from tapestry.program import traits
 from tapestry.program.graph import Argument, Call, Ref, TensorSpec, operands
 from tapestry.program.serial import encode_argument, encode_spec, overload_name
@@ -160,6 +161,12 @@ class Program:
         return frozenset(found)
 
     @cached_property
+    def random_before(self) -> dict[str, str]:
+        """Random node → the random node before it: they draw from one generator, so their order must stay."""
+        random = [node.id for node in self.nodes if traits.is_random(node.call)]
+        return dict(zip(random[1:], random[:-1], strict=True))
+
+    @cached_property
     def compute(self) -> frozenset[str]:
         """Ids of the compute nodes: a floating-point result, neither a pure view nor folded."""
         return frozenset(
@@ -232,19 +239,48 @@ class Program:
         return total.hexdigest()
 
     def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
-        """The caller's arguments by input name; InputError (see check_inputs) is raised by the executable."""
-        leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        """The caller's arguments by input name. InputError for another structure, shape, dtype, device or constant."""
+        leaves, spec = pytree.tree_flatten((tuple(args), self._in_order(kwargs)))
         if spec != self.in_spec:
-            raise UsageError(f"expected arguments of structure {self.in_spec}, got {spec}")
+            raise InputError(f"expected arguments of structure {self.in_spec}, got {spec}")
+        for entry, leaf in zip(self.inputs, leaves, strict=True):
+            _check_leaf(entry, leaf)
         return {entry.name: leaf for entry, leaf in zip(self.inputs, leaves, strict=True)}
+
+    def _in_order(self, kwargs: Mapping[str, object]) -> dict[str, object]:
+        """Keyword arguments in the order of capture, which a caller need not know."""
+        order = cast("list[str]", self.in_spec.child(1).context)
+        if set(order) != set(kwargs):
+            return dict(kwargs)
+        return {name: kwargs[name] for name in order}
+
+
+def _check_leaf(entry: ProgramInput, leaf: object) -> None:
+    if entry.spec is None:
+        if type(leaf) is not type(entry.value) or repr(leaf) != repr(entry.value):
+            raise InputError(
+                f"argument {entry.path}: the program was captured for the constant {entry.value!r}, got {leaf!r}; "
+                "capture it again for another one"
+            )
+        return
+    if not isinstance(leaf, torch.Tensor):
+        raise InputError(f"argument {entry.path}: expected a tensor, got {type(leaf).__name__}")
+    if tuple(leaf.shape) != entry.spec.shape or leaf.dtype != entry.spec.dtype:
+        raise InputError(
+            f"argument {entry.path}: expected {entry.spec.dtype} {list(entry.spec.shape)}, "
+            f"got {leaf.dtype} {list(leaf.shape)}; capture the model again for other shapes"
+        )
+    if leaf.device.type != "cpu" or leaf.layout != torch.strided:
+        place = f"{leaf.layout} on {leaf.device}"
+        raise InputError(f"argument {entry.path}: expected a dense tensor on the CPU, got {place}")
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The elements of a tensor in row-major order, as bytes; no copy when it is contiguous already."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if flat.numel() == 0:
         return memoryview(b"")
-    return memoryview(flat.view(torch.uint8).numpy()).cast("B")
+    return memoryview(flat.view(torch.uint8).numpy()).cast("B")  # pyright: ignore[reportArgumentType]
 
 
 def tensor_digest(tensor: torch.Tensor) -> str:

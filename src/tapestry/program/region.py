@@ -6,6 +6,7 @@ Not here: which regions to choose (placement) and patterns over them (backends).
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,14 +52,20 @@ class Region:
     def key_with_constants(self, values: Mapping[str, str] | None = None) -> str:
         """``key`` extended by the content of the region's constant inputs, for backends that fold them.
 
-        ``values`` gives the digests of folded nodes' results by ``name.item``, which the program does not hold.
+        ``values`` gives the digests of folded nodes' results by ``name.item``, which the program does not hold;
+        UsageError when it lacks one.
         """
         total = hashlib.sha256(self.key.encode())
         for ref in self.inputs:
-            if ref.name in self.program.tensors and self.program.is_constant(ref):
+            if not self.program.is_constant(ref):
+                continue
+            if ref.name in self.program.tensors:
                 total.update(tensor_digest(self.program.tensors[ref.name]).encode())
-            elif values is not None and self.program.is_constant(ref):
-                total.update(values[f"{ref.name}.{ref.item}"].encode())
+                continue
+            digest = (values or {}).get(f"{ref.name}.{ref.item}")
+            if digest is None:
+                raise UsageError(f"expected the digest of the folded value {ref.name}.{ref.item} in values, got none")
+            total.update(digest.encode())
         return total.hexdigest()
 
 
@@ -78,9 +85,9 @@ def renamed(call: Call, name: str, names: Mapping[Ref, Ref]) -> Call:
 def region_of(program: Program, nodes: Iterable[str]) -> Region:
     """The region made of these nodes. UsageError when a node is unknown or folded, or the set is not convex."""
     chosen = set(nodes)
-    unknown = chosen - program.by_id.keys()
-    if unknown:
-        raise UsageError(f"expected node ids of {program.name}, got {sorted(unknown)[:3]}")
+    _check_known(program, chosen)
+    if not chosen:
+        raise UsageError("expected at least one node for a region, got none")
     folded = chosen & program.folded
     if folded:
         raise UsageError(f"folded nodes are constants and belong to no region: {sorted(folded)[:3]}")
@@ -93,6 +100,12 @@ def region_of(program: Program, nodes: Iterable[str]) -> Region:
         inputs.update((ref, None) for ref in operands(program.by_id[node_id].call) if ref.name not in chosen)
     outputs = tuple(ref for node_id in ordered for ref in _leaving(program, node_id, chosen))
     return Region(program, ordered, tuple(inputs), outputs)
+
+
+def _check_known(program: Program, nodes: Iterable[str]) -> None:
+    unknown = sorted(set(nodes) - program.by_id.keys())
+    if unknown:
+        raise UsageError(f"expected node ids of {program.name}, got {unknown[:3]}")
 
 
 def _leaving(program: Program, node_id: str, chosen: set[str]) -> Iterable[Ref]:
@@ -122,13 +135,18 @@ def quotient_order(program: Program, groups: Iterable[Iterable[str]]) -> tuple[t
     """The groups of nodes in an order in which each can run after those it reads from.
 
     The groups must be disjoint; nodes in no group stand alone (folded nodes are left out). Ready groups are taken
-    in the order of their last node, so that the order is the program's where there is a choice.
-    UsageError when the groups depend on each other in a cycle.
+    in the order of their last node, so that the order is the program's where there is a choice. Random nodes keep
+    their order among each other.
+    UsageError when a node is unknown or in two groups, and when the groups depend on each other in a cycle.
     """
     home: dict[str, int] = {}
     members: list[tuple[str, ...]] = []
     for group in groups:
-        ordered = tuple(sorted(group, key=program.position.__getitem__))
+        named = tuple(group)
+        _check_known(program, named)
+        ordered = tuple(sorted(named, key=program.position.__getitem__))
+        if not ordered:
+            continue
         for node_id in ordered:
             if node_id in home:
                 raise UsageError(f"node {node_id} is in two regions")
@@ -139,6 +157,9 @@ def quotient_order(program: Program, groups: Iterable[Iterable[str]]) -> tuple[t
             home[node.id] = len(members)
             members.append((node.id,))
     needs = [_needed(program, group, home) - {place} for place, group in enumerate(members)]
+    for node_id, before in program.random_before.items():
+        if home[node_id] != home[before]:
+            needs[home[node_id]].add(home[before])
     order = _topological(needs, [program.position[group[-1]] for group in members])
     if order is None:
         raise UsageError("the regions depend on each other in a cycle")
@@ -152,8 +173,6 @@ def _needed(program: Program, group: tuple[str, ...], home: Mapping[str, int]) -
 
 
 def _topological(needs: list[set[int]], rank: list[int]) -> list[int] | None:
-    import heapq
-
     waiting = [len(entry) for entry in needs]
     readers: list[list[int]] = [[] for _ in needs]
     for place, entry in enumerate(needs):

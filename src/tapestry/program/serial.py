@@ -7,13 +7,15 @@ up by name in ``torch.ops`` namespaces that are already loaded.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias, cast
 
 import msgspec
 import torch
 
 from tapestry.errors import FormatError
-from tapestry.program.graph import Argument, Call, Graph, GraphInput, Ref, TensorSpec
+from tapestry.program.graph import Argument, Call, Graph, GraphInput, Ref, TensorSpec, operands
 
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 
@@ -27,6 +29,9 @@ _MEMORY_FORMATS = {
     "channels_last": torch.channels_last,
     "channels_last_3d": torch.channels_last_3d,
 }
+
+#: Devices by torch's names; a small index, which torch.device takes.
+_DEVICE = re.compile(r"[a-z]{2,16}(:\d{1,2})?")
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -49,14 +54,13 @@ def overload_name(target: torch._ops.OpOverload) -> str:
 def overload_named(name: str) -> torch._ops.OpOverload:
     """The overload called ``aten.op.overload``; FormatError when this torch does not have it."""
     parts = name.split(".")
-    if len(parts) != 3:
+    if len(parts) != 3 or not all(part.isidentifier() for part in parts):
         raise FormatError(f"expected an operator as namespace.name.overload, got {name!r}")
-    found: object = torch.ops
-    for part in parts:
-        found = getattr(found, part, None)
-        if found is None:
-            raise FormatError(f"operator {name} is not in torch {torch.__version__}; was it stored by another version?")
-    return cast("torch._ops.OpOverload", found)
+    packet: object = getattr(getattr(torch.ops, parts[0], None), parts[1], None)
+    found = getattr(packet, parts[2], None) if isinstance(packet, torch._ops.OpOverloadPacket) else None
+    if not isinstance(found, torch._ops.OpOverload):
+        raise FormatError(f"operator {name} is not in torch {torch.__version__}; was it stored by another version?")
+    return found
 
 
 def encode_argument(value: object) -> Json:
@@ -91,23 +95,47 @@ def decode_argument(value: Json) -> Argument:
     if len(value) != 1:
         raise FormatError(f"expected an object with one key, got keys {sorted(value)}")
     ((kind, body),) = value.items()
-    match kind, body:
-        case "ref", [str(name), int(item)]:
+    decoder = _DECODERS.get(kind)
+    found = decoder(body) if decoder is not None else None
+    if found is None:
+        raise FormatError(f"expected a stored argument, got {value!r}")
+    return found
+
+
+def _decode_ref(body: Json) -> Ref | None:
+    match body:
+        case [str(name), int(item)] if type(item) is int and item >= 0:
             return Ref(name, item)
-        case "float", str(text) if text in {"inf", "-inf", "nan"}:
-            return float(text)
-        case "complex", [real, imaginary]:
-            return complex(cast("float", decode_argument(real)), cast("float", decode_argument(imaginary)))
-        case "dtype", str(name):
-            return dtype_named(name)
-        case "device", str(name) if name.split(":")[0] in {"cpu", "cuda", "meta"}:
-            return torch.device(name)
-        case "layout", str(name) if name in _LAYOUTS:
-            return _LAYOUTS[name]
-        case "memory_format", str(name) if name in _MEMORY_FORMATS:
-            return _MEMORY_FORMATS[name]
         case _:
-            raise FormatError(f"expected a stored argument, got {value!r}")
+            return None
+
+
+def _decode_float(body: Json) -> float | None:
+    return float(body) if isinstance(body, str) and body in {"inf", "-inf", "nan"} else None
+
+
+def _decode_complex(body: Json) -> complex | None:
+    if not isinstance(body, list) or len(body) != 2:
+        return None
+    parts = [decode_argument(entry) for entry in body]
+    real, imaginary = parts
+    return complex(real, imaginary) if isinstance(real, float) and isinstance(imaginary, float) else None
+
+
+def _decode_device(body: Json) -> torch.device | None:
+    return torch.device(body) if isinstance(body, str) and _DEVICE.fullmatch(body) else None
+
+
+#: One decoder for each kind of object; None for a body that encode_argument does not write.
+_DECODERS: dict[str, Callable[[Json], Argument]] = {
+    "ref": _decode_ref,
+    "float": _decode_float,
+    "complex": _decode_complex,
+    "dtype": lambda body: dtype_named(body) if isinstance(body, str) else None,
+    "device": _decode_device,
+    "layout": lambda body: _LAYOUTS.get(body) if isinstance(body, str) else None,
+    "memory_format": lambda body: _MEMORY_FORMATS.get(body) if isinstance(body, str) else None,
+}
 
 
 def encode_spec(spec: TensorSpec | None) -> Json:
@@ -122,10 +150,14 @@ def decode_spec(value: Json) -> TensorSpec | None:
     match value:
         case None:
             return None
-        case [str(dtype), list(shape), list(stride)] if all(type(n) is int for n in [*shape, *stride]):
+        case [str(dtype), list(shape), list(stride)] if _sizes(shape) and _sizes(stride) and len(shape) == len(stride):
             return TensorSpec(tuple(cast("list[int]", shape)), tuple(cast("list[int]", stride)), dtype_named(dtype))
         case _:
             raise FormatError(f"expected [dtype, shape, stride], got {value!r}")
+
+
+def _sizes(values: list[Json]) -> bool:
+    return all(type(entry) is int and 0 <= entry < 1 << 63 for entry in values)
 
 
 def dumps(graph: Graph) -> bytes:
@@ -158,8 +190,17 @@ def loads(data: bytes) -> Graph:
     """The graph stored in ``data``; FormatError when it is not one."""
     try:
         document = msgspec.json.decode(data, type=_Document)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"expected a stored graph, got bytes that do not decode: {error}") from error
+    try:
+        graph = _graph(document)
+    except RecursionError as error:
+        raise FormatError("expected a stored graph, got arguments nested too deeply") from error
+    _check_closed(graph)
+    return graph
+
+
+def _graph(document: _Document) -> Graph:
     inputs = tuple(
         GraphInput(name, _required(decode_spec(cast("Json", spec))), constant)
         for name, spec, constant in document.inputs
@@ -176,6 +217,25 @@ def loads(data: bytes) -> Graph:
         for name, target, args, kwargs, outputs, is_tuple in document.calls
     )
     return Graph(inputs, calls, tuple(Ref(name, item) for name, item in document.outputs))
+
+
+def _check_closed(graph: Graph) -> None:
+    """Every name is given once, and every value is made before it is read."""
+    results = {entry.name: 1 for entry in graph.inputs}
+    if len(results) < len(graph.inputs):
+        raise FormatError("expected inputs of different names in a stored graph")
+    for call in graph.calls:
+        _check_made(operands(call), results)
+        if call.name in results:
+            raise FormatError(f"expected one value of each name in a stored graph, got {call.name!r} twice")
+        results[call.name] = len(call.outputs)
+    _check_made(graph.outputs, results)
+
+
+def _check_made(refs: Iterable[Ref], results: Mapping[str, int]) -> None:
+    for ref in refs:
+        if not 0 <= ref.item < results.get(ref.name, 0):
+            raise FormatError(f"expected values that are made before they are read, got {ref.name}.{ref.item}")
 
 
 def _required(spec: TensorSpec | None) -> TensorSpec:

@@ -51,12 +51,19 @@ def argument(call: Call, name: str) -> Argument:
 
 
 def is_random(call: Call) -> bool:
-    """Whether the result comes from a random generator: attention and dropout do only with a probability above 0."""
+    """Whether the result comes from a random generator.
+
+    Attention, dropout and recurrent layers draw only in training and with a probability above 0.
+    """
     if torch.Tag.nondeterministic_seeded not in call.target.tags:
         return False
     names = {entry.name for entry in call.target._schema.arguments}
-    switches = names & {"dropout_p", "p", "train", "training"}
-    return not any(argument(call, name) in (0, 0.0, False) for name in switches)
+    if any(argument(call, name) is False for name in names & {"train", "training"}):
+        return False
+    probabilities = names & {"dropout_p", "dropout"}
+    if "dropout" in base_name(call.target):
+        probabilities |= names & {"p"}
+    return not any(argument(call, name) == 0 for name in probabilities)
 
 
 @cache

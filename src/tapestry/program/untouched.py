@@ -5,7 +5,7 @@ Not here: what the run computes, and the content of tensors that are written in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import cast
 
@@ -49,7 +49,7 @@ class Changes:
 
 
 @contextmanager
-def untouched(module: torch.nn.Module) -> Iterator[Changes]:
+def untouched(module: torch.nn.Module) -> Generator[Changes]:
     """Inside, the module may change its attributes and draw random numbers; afterwards both are as before."""
     changes = Changes(module)
     generator = torch.get_rng_state()

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from math import prod
 
 from tapestry.program import traits
-from tapestry.program.graph import Call, Ref, TensorSpec, operands
+from tapestry.program.graph import Call, TensorSpec, operands
 from tapestry.program.program import Program
 
 _PRODUCTS = {"mm", "bmm", "matmul", "linear", "addmm", "baddbmm", "mv", "dot", "einsum", "_int_mm"}
-_CONVOLUTIONS = {"convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
+_CONVOLUTIONS = {"convolution"} | {f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3)}
 
 
 @dataclass(frozen=True)
@@ -70,4 +70,4 @@ def _flag(call: Call, name: str) -> bool:
 
 
 def _specs(program: Program, call: Call) -> list[TensorSpec]:
-    return [program.spec(ref) for ref in operands(call) if isinstance(ref, Ref)]
+    return [program.spec(ref) for ref in operands(call)]
