@@ -11,6 +11,7 @@ from typing import cast
 
 import torch
 from torch import fx
+from torch.fx.node import Argument as FxArgument
 
 from tapestry.errors import UnsupportedError
 from tapestry.program.graph import Argument, Call, Graph, GraphInput, Ref, TensorSpec
@@ -95,7 +96,7 @@ def _spec(value: object) -> TensorSpec:
     return TensorSpec.of(value)
 
 
-def _to_fx_argument(value: Argument, values: dict[Ref, fx.Node]) -> fx.node.Argument:
+def _to_fx_argument(value: Argument, values: dict[Ref, fx.Node]) -> FxArgument:
     if isinstance(value, Ref):
         return values[value]
     if isinstance(value, tuple):

@@ -37,7 +37,9 @@ class Tvm(Backend):
         if found is None or find_spec("tvm") is None:
             return Availability(False, "pip install 'tapestry-ml[tvm]'")
         if found != TVM_VERSION:
-            return Availability(False, f"expected apache-tvm {TVM_VERSION}, got {found}; pip install 'tapestry-ml[tvm]'")
+            return Availability(
+                False, f"expected apache-tvm {TVM_VERSION}, got {found}; pip install 'tapestry-ml[tvm]'"
+            )
         return Availability(True)
 
     def rules(self) -> Sequence[Rule]:

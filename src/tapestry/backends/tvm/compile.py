@@ -50,6 +50,7 @@ class _Assembly:
         self._parts = parts
         self._plan = plan
         self._target = target
+        # TVM's types are those of the storage, but for bool.
         self._tensors = [
             TensorDecl(slot.shape, slot.dtype, target.stored(slot.dtype), slot.alias) for slot in plan.slots
         ]
@@ -61,6 +62,7 @@ class _Assembly:
         placeholders = iter(self._plan.inputs)
         for number, slot in zip(self._parts.inputs, placeholders, strict=False):
             self._inputs[number] = slot
+            self._declare(slot, self._graph.inputs[number].spec)
         for constant, slot in zip(self._parts.constants, placeholders, strict=True):
             self._fill(slot, constant)
         outputs = tuple(self._output(place) for place in self._parts.outputs)
@@ -81,8 +83,20 @@ class _Assembly:
         self._constants.append(ConstantDecl(slot, constant.source, constant.index))
         if constant.source == "input":
             self._inputs[constant.index] = slot
+            self._declare(slot, self._graph.inputs[constant.index].spec)
         else:
             self._prepared[constant.index] = slot
+            self._declare(slot, self._prepared_spec(constant.index))
+
+    def _declare(self, slot: int, spec: TensorSpec) -> None:
+        """Give a slot the program's dtype; CompileError when the lowering holds it in another shape or type."""
+        have, dtype = self._tensors[slot], dtype_name(spec.dtype)
+        if have.shape != spec.shape or have.storage != self._target.stored(dtype):
+            raise CompileError(
+                f"the lowering holds a value as {have.storage}{list(have.shape)}, "
+                f"expected {dtype}{list(spec.shape)} as {self._target.stored(dtype)}"
+            )
+        self._tensors[slot] = TensorDecl(have.shape, dtype, have.storage, have.alias)
 
     def _tensor(self, spec: TensorSpec) -> int:
         dtype = dtype_name(spec.dtype)
@@ -131,13 +145,7 @@ class _Assembly:
 
     def _verify(self, outputs: tuple[int, ...]) -> None:
         """Eager's shapes and dtypes, or CompileError: a lowering that drops or changes a result is never run."""
-        wanted = [self._graph.spec(ref) for ref in self._graph.outputs]
-        got = [self._tensors[place] for place in outputs]
-        if len(got) != len(wanted):
-            raise CompileError(f"the lowering gives {len(got)} results, expected {len(wanted)}")
-        for number, (tensor, spec) in enumerate(zip(got, wanted, strict=True)):
-            if tensor.shape != spec.shape or tensor.dtype != dtype_name(spec.dtype):
-                raise CompileError(
-                    f"the lowering gives result {number} as {tensor.dtype}{list(tensor.shape)}, "
-                    f"expected {dtype_name(spec.dtype)}{list(spec.shape)}"
-                )
+        if len(outputs) != len(self._graph.outputs):
+            raise CompileError(f"the lowering gives {len(outputs)} results, expected {len(self._graph.outputs)}")
+        for place, ref in zip(outputs, self._graph.outputs, strict=True):
+            self._declare(place, self._graph.spec(ref))

@@ -9,21 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import cast
 
 import torch
 from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
 
 from tapestry.backends.tvm import decompose_index, decompose_pool
 from tapestry.errors import CompileError, TapestryError, UnsupportedError
 from tapestry.program.fx import to_fx
-from tapestry.program.graph import Graph
+from tapestry.program.graph import Graph, TensorSpec
 
 aten = torch.ops.aten
+_SAFE_SOFTMAX = cast("torch._ops.OpOverload", getattr(aten, "_safe_softmax").default)  # noqa: B009
 
-Table = dict[torch._ops.OperatorBase, Callable[..., object]]
+Table = dict[torch._ops.OpOverload, Callable[..., object]]
 
 
 def decompose(graph: Graph) -> fx.GraphModule:
@@ -37,7 +40,7 @@ def decompose(graph: Graph) -> fx.GraphModule:
         inputs = [
             torch.empty_strided(entry.spec.shape, entry.spec.stride, dtype=entry.spec.dtype) for entry in graph.inputs
         ]
-    interpreter = _Interpreter(module)
+    interpreter = _Interpreter(module, graph)
 
     def run(*args: Tensor) -> object:
         return interpreter.run(*args)
@@ -68,24 +71,55 @@ def _mutates(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
+_HALVES = {torch.float16, torch.bfloat16}
+
+
 class _Interpreter(fx.Interpreter):
-    """Runs our own formulas itself: torch would take composite operators apart before it asks the table."""
+    """Runs our own formulas itself: torch would take composite operators apart before it asks the table.
+
+    Calls on 16-bit floats run on float32, and their results are rounded to the type that eager gives: what eager
+    does, operator by operator, and what devices without such types can do.
+    """
+
+    def __init__(self, module: fx.GraphModule, graph: Graph) -> None:
+        super().__init__(module)
+        self._specs = {call.name: call.outputs for call in graph.calls}
+        self._rounded: tuple[TensorSpec | None, ...] = ()
+
+    def run_node(self, n: fx.Node) -> object:
+        self._rounded = self._specs.get(n.name, ())
+        return super().run_node(n)
 
     def call_function(self, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        if not self._rounded:
+            return super().call_function(target, args, kwargs)  # pyright: ignore[reportArgumentType]
+        args, kwargs = pytree.tree_map(_widened, (args, kwargs))
         own = _OWN.get(str(target).removeprefix("aten."))
-        if own is not None:
-            result = own(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
-        return super().call_function(target, args, kwargs)  # pyright: ignore[reportArgumentType]
+        result: object = NotImplemented if own is None else own(*args, **kwargs)
+        if result is NotImplemented:
+            result = super().call_function(target, args, kwargs)  # pyright: ignore[reportArgumentType]
+        return self._narrowed(result)
+
+    def _narrowed(self, result: object) -> object:
+        entries = list(result) if isinstance(result, tuple | list) else [result]
+        for place, (entry, spec) in enumerate(zip(entries, self._rounded, strict=False)):
+            if isinstance(entry, Tensor) and spec is not None and spec.dtype in _HALVES:
+                entries[place] = entry.to(spec.dtype)
+        return entries if isinstance(result, tuple | list) else entries[0]
+
+
+def _widened(value: object) -> object:
+    """float32 for 16-bit floats: tensors and dtype arguments."""
+    if isinstance(value, Tensor) and value.dtype in _HALVES:
+        return value.to(torch.float32)
+    return torch.float32 if isinstance(value, torch.dtype) and value in _HALVES else value
 
 
 @cache
 def _table() -> Table:
-    table: Table = dict(core_aten_decompositions())
-    table.update(get_decompositions(_MORE))
-    for kept in _KEPT:
-        del table[kept]
+    table = cast("Table", dict(core_aten_decompositions()))
+    table.update(cast("Table", get_decompositions(_MORE)))
+    del table[_SAFE_SOFTMAX]  # whole for our converter, although the core table takes it apart
     for name, formula in _OWN.items():
         if name == "view.default":
             continue  # only where the user's graph has one: a formula's own views fit its own strides
@@ -99,7 +133,7 @@ def _accumulation(x: Tensor) -> torch.dtype:
     return torch.float32 if x.dtype in {torch.float16, torch.bfloat16} else x.dtype
 
 
-def _centred(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+def _centred(x: Tensor, dims: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, deviation and sum of squared deviations over ``dims``, in two passes, kept dims.
 
     TVM's one-pass E[x²] − E[x]² loses everything when the mean is large beside the spread.
@@ -243,11 +277,9 @@ def _attention(
         attn_mask = torch.ones([q.shape[-2], k.shape[-2]], dtype=torch.bool).tril()
     if attn_mask is None:
         return torch.matmul(torch.softmax(scores, -1), v).to(query.dtype)
-    if attn_mask.dtype == torch.bool:
-        scores = torch.where(attn_mask, scores, -math.inf)
-    else:
-        scores = scores + attn_mask
-    return torch.matmul(aten._safe_softmax.default(scores, -1), v).to(query.dtype)
+    is_choice = attn_mask.dtype == torch.bool
+    scores = torch.where(attn_mask, scores, -math.inf) if is_choice else scores + attn_mask
+    return torch.matmul(_SAFE_SOFTMAX(scores, -1), v).to(query.dtype)
 
 
 def _repeat_heads(x: Tensor, times: int) -> Tensor:
@@ -263,6 +295,11 @@ def _gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
         inner = math.sqrt(2.0 / math.pi) * (wide + 0.044715 * wide * wide * wide)
         return (0.5 * wide * (1.0 + torch.tanh(inner))).to(x.dtype)
     return (0.5 * wide * (1.0 + torch.erf(wide * math.sqrt(0.5)))).to(x.dtype)
+
+
+def _full_like(x: Tensor, value: float, *, dtype: torch.dtype | None = None, **_: object) -> Tensor:
+    """Without the tensor whose shape it takes, so that it is seen to be constant."""
+    return torch.full(x.shape, value, dtype=dtype or x.dtype)
 
 
 def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
@@ -307,8 +344,7 @@ _MORE = (
     aten.grid_sampler_2d.default,
     aten.dist.default,
 )
-#: Whole for our converters, although the core table takes them apart.
-_KEPT = (aten._safe_softmax.default,)
+
 
 _OWN: dict[str, Callable[..., object]] = {
     "layer_norm.default": _layer_norm,
@@ -320,6 +356,7 @@ _OWN: dict[str, Callable[..., object]] = {
     "var_mean.correction": _var_mean,
     "scaled_dot_product_attention.default": _attention,
     "gelu.default": _gelu,
+    "full_like.default": _full_like,
     "elu.default": _elu,
     "addmm.default": _addmm,
     "cat.default": _cat,

@@ -137,7 +137,7 @@ def _updated_rows(rows: Tensor, places: Tensor, updates: Tensor, *, accumulate: 
 
 
 def _scatter(x: Tensor, dim: int, index: Tensor, source: Tensor, *, add: bool) -> Tensor:
-    """scatter along ``dim``: every place looks along its line for updates; of several, the last wins or all add."""
+    """Scatter along ``dim``: every place looks along its line for updates; of several, the last wins or all add."""
     if not x.dim():
         return x + source.reshape([]) if add else source.reshape([]).clone()
     dim = dim % x.dim()
@@ -278,9 +278,7 @@ def _argsort(x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     return _sort(x, dim, descending)[1]
 
 
-def _topk(
-    x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Tensor, Tensor]:
+def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
     return _ordered(x, dim, largest, k)
 
 

@@ -44,9 +44,7 @@ def _max_pool2d_with_indices(
     if kernel[0] * kernel[1] > MOST_PLACES:
         raise UnsupportedError(f"a pooling window of {kernel[0]}x{kernel[1]}, expected at most {MOST_PLACES} places")
     sizes = x.shape[-2:]
-    out = [
-        _outputs(sizes[axis], kernel[axis], step[axis], pad[axis], spread[axis], ceil=ceil_mode) for axis in (0, 1)
-    ]
+    out = [_outputs(sizes[axis], kernel[axis], step[axis], pad[axis], spread[axis], ceil=ceil_mode) for axis in (0, 1)]
     reach = [(out[axis] - 1) * step[axis] + spread[axis] * (kernel[axis] - 1) + 1 for axis in (0, 1)]
     after = [max(0, reach[axis] - sizes[axis] - pad[axis]) for axis in (0, 1)]
     lowest = -math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
-
 from tapestry.errors import UnsupportedError
 from tapestry.program.graph import Graph, TensorSpec
 from tapestry.program.serial import dtype_name
@@ -34,17 +32,18 @@ class DeviceTarget:
 
 
 _COMMON = frozenset({"float32", "int32", "uint32", "bool"})
-_WIDE = frozenset({"float64", "float16", "int64", "uint64", "int16", "uint16", "int8", "uint8"})
+_WIDE = frozenset({"float64", "float16", "bfloat16", "int64", "uint64", "int16", "uint16", "int8", "uint8"})
+#: A bool is one byte, 0 or 1, as in torch. 16-bit floats are bits that kernels decode to float32 and encode again.
+_BYTES = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
 
 TARGETS: Mapping[str, DeviceTarget] = {
-    # A bool is one byte, 0 or 1, as in torch.
-    "opencl": DeviceTarget("opencl", "opencl", _COMMON | _WIDE, {"bool": "uint8"}),
-    "cuda": DeviceTarget("cuda", "cuda", _COMMON | _WIDE, {"bool": "uint8"}),
+    "opencl": DeviceTarget("opencl", "opencl", _COMMON | _WIDE, _BYTES),
+    "cuda": DeviceTarget("cuda", "cuda", _COMMON | _WIDE, _BYTES),
     # WGSL has 32-bit integers only; int64 is range-checked at each upload by the executor.
     "webgpu": DeviceTarget(
         "webgpu",
         "wgsl",
-        _COMMON | {"float16", "int64", "int8", "uint8"},
+        _COMMON | {"int64", "int8", "uint8"},
         {"bool": "int32", "int64": "int32", "int8": "int32", "uint8": "int32"},
         one_entry=True,
     ),
@@ -76,8 +75,3 @@ def graph_dtype_reason(graph: Graph, info: DeviceInfo) -> str | None:
     specs = [entry.spec for entry in graph.inputs if not entry.constant]
     specs += [spec for call in graph.calls for spec in call.outputs if spec is not None]
     return next((reason for reason in (dtype_reason(spec, info) for spec in specs) if reason), None)
-
-
-def torch_storage(dtype: torch.dtype, target: DeviceTarget) -> str:
-    """The storage dtype's name for a torch dtype."""
-    return target.stored(dtype_name(dtype))

@@ -131,7 +131,9 @@ class _Host:
         count = len(call.args) - 1 - len(tags)
         args = [self._base(value) for value in call.args[1 : 1 + count]]
         extents = {tag: int(value) for tag, value in zip(tags, call.args[1 + count :], strict=True)}
-        self.launches.append((str(call.args[0].value), args, _triple(extents, "blockIdx"), _triple(extents, "threadIdx")))
+        self.launches.append(
+            (str(call.args[0].value), args, _triple(extents, "blockIdx"), _triple(extents, "threadIdx"))
+        )
 
 
 _TAGS = {f"{group}.{axis}" for group in ("blockIdx", "threadIdx") for axis in "xyz"}
@@ -140,5 +142,3 @@ _TAGS = {f"{group}.{axis}" for group in ("blockIdx", "threadIdx") for axis in "x
 def _triple(extents: dict[str, int], group: str) -> Triple:
     x, y, z = (extents.get(f"{group}.{axis}", 1) for axis in "xyz")
     return x, y, z
-
-

@@ -8,17 +8,28 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import torch
 import tvm
 from torch import fx
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tapestry.backends.tvm.adapter.converters import CONVERTERS
+from tapestry.backends.tvm.targets import DeviceTarget
 from tapestry.errors import CompileError, UnsupportedError
+from tapestry.program.serial import dtype_name
 
 
 class Importer(ExportedProgramImporter):
     """TVM's importer over an FX graph whose nodes carry ``meta["val"]``, without an ExportedProgram around it."""
+
+    def __init__(self, target: DeviceTarget) -> None:
+        super().__init__()
+        self._target = target
+
+    def type_name(self, dtype: torch.dtype) -> str:
+        """TVM's name of the type that holds a torch dtype on the target. A bool stays one inside of kernels."""
+        return "bool" if dtype == torch.bool else self._target.stored(dtype_name(dtype))
 
     def import_graph(self, module: fx.GraphModule) -> Any:
         """The Relax module; ``main`` takes the placeholders and returns a tuple of the results.
@@ -49,7 +60,7 @@ class Importer(ExportedProgramImporter):
 
     def _parameter(self, node: fx.Node) -> Any:
         value = node.meta["val"]
-        return relax.Var(node.name, relax.TensorType(list(value.shape), self._convert_data_type(value.dtype)))
+        return relax.Var(node.name, relax.TensorType(list(value.shape), self.type_name(value.dtype)))
 
     def _convert(self, node: fx.Node) -> Any:
         name = name_of(node)
@@ -69,14 +80,14 @@ class Importer(ExportedProgramImporter):
 
     def _checked(self, node: fx.Node) -> Any:
         """A result, whose shape and dtype must be what eager gives."""
-        value = self.env[node]
+        value: Any = self.env[node]
         want = node.meta["val"]
         shape = tuple(int(size) for size in value.ty.shape)
         dtype = str(value.ty.dtype)
-        if shape != tuple(want.shape) or dtype != self._convert_data_type(want.dtype):
+        if shape != tuple(want.shape) or dtype != self.type_name(want.dtype):
             raise CompileError(
                 f"TVM's importer gives {name_of(node)} as {dtype}{list(shape)}, "
-                f"expected {self._convert_data_type(want.dtype)}{list(want.shape)}"
+                f"expected {self.type_name(want.dtype)}{list(want.shape)}"
             )
         return value
 

@@ -41,7 +41,7 @@ def build(module: fx.GraphModule, target: DeviceTarget, options: TvmOptions) -> 
     """
     try:
         tvm_target = tvm.target.Target({"kind": target.kind})
-        lowered = _lower(Importer().import_graph(module), tvm_target, target, options)
+        lowered = _lower(Importer(target).import_graph(module), tvm_target, target, options)
         return flatten(lowered.main, lowered.hosts, lowered.kernels, lowered.source)
     except TapestryError:
         raise
@@ -62,11 +62,12 @@ _NAME_LENGTH = 40
 
 def _scheduled(function: Any, options: TvmOptions) -> Any:
     """The function with a GPU schedule; dlight's rules assert on some reductions, which the fallback takes."""
+    apply: Any = dlight.ApplyDefaultSchedule
     alone = tvm.IRModule({"main": function})
     try:
-        return dlight.ApplyDefaultSchedule(*_schedules(options))(alone)["main"]
+        return apply(*_schedules(options))(alone)["main"]
     except Exception:
-        return dlight.ApplyDefaultSchedule(dlight.gpu.Fallback())(alone)["main"]
+        return apply(dlight.gpu.Fallback())(alone)["main"]
 
 
 def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions) -> Lowered:
@@ -94,7 +95,8 @@ def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions)
     if not functions:
         return Lowered(main, {}, (), "")
     capture = _KeepSplit()
-    pipeline, _, finish_device = tirx.get_default_tir_pipeline(tvm_target)
+    pipelines: Any = tirx.get_default_tir_pipeline(tvm_target)
+    pipeline, _, finish_device = pipelines
     with tvm.transform.PassContext(opt_level=3, instruments=[capture]):
         bound = tirx.transform.BindTarget(tvm_target.with_host(tvm.target.Target("llvm")))(tvm.IRModule(functions))
         final = pipeline(bound)
@@ -103,7 +105,7 @@ def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions)
     _, devices = split_host_device_mods(final)
     device = {
         variable: function
-        for kind, part in devices.items()
+        for part in devices.values()
         for variable, function in finish_device()(part).functions.items()
     }
     kernels, source = _sources(device, next(iter(devices)), target)
@@ -134,7 +136,7 @@ def _sources(functions: dict[Any, Any], tvm_target: Any, target: DeviceTarget) -
         if target.one_entry:
             made = make(tvm.IRModule({variable: function}), tvm_target)
             text = _wgsl(made.inspect_source(""))
-            access = _access(made.inspect_source("func_info"), variable.name_hint, access)
+            access = _access(made.inspect_source("func_info"), variable.name_hint, len(buffers))
         kernels.append(Kernel(str(variable.name_hint), access, text))
     if target.one_entry:
         return tuple(kernels), ""
@@ -155,12 +157,11 @@ def _wgsl(text: str) -> str:
     return re.sub(r"\bi8\b", "i32", _SUFFIXED.sub(r"\1(", text))
 
 
-def _access(info: str, name: str, default: str) -> str:
-    try:
-        found = json.loads(info)[name]["launch_param_tags"]
-    except (ValueError, KeyError):
-        return default
-    return default if not found else default
+def _access(info: str, name: str, count: int) -> str:
+    """The access letters from TVM's own description of a WGSL kernel."""
+    found = json.loads(info)[name]
+    writes = [int(flag) for flag in found.get("write_access", [1] * count)]
+    return "".join("x" if flag else "r" for flag in writes[:count])
 
 
 def _reason(error: Exception) -> str:
