@@ -33,6 +33,8 @@ def as_input_sets(inputs: Sequence[object]) -> tuple[InputSet, ...]:
     Each entry is a tuple of arguments, a dict of keyword arguments, a CallArgs, an InputSet, or a list of such
     calls: consecutive ones. UsageError for anything else or for none at all.
     """
+    if not isinstance(inputs, list | tuple):
+        raise UsageError(f"expected a list of input sets, one tuple of arguments each, got {type(inputs).__name__}")
     if not inputs:
         raise UsageError("expected at least one set of inputs, got none")
     return tuple(_input_set(entry) for entry in inputs)

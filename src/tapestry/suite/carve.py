@@ -13,8 +13,8 @@ from typing import cast
 import torch
 
 from tapestry.errors import UsageError
-from tapestry.numerics.no_oracle import NoOracle
 from tapestry.numerics.float64 import oracle
+from tapestry.numerics.no_oracle import NoOracle
 from tapestry.program import traits
 from tapestry.program.graph import Call, Ref, operands
 from tapestry.program.inputs import InputSet, as_input_sets
@@ -46,10 +46,14 @@ def carve(
     """Carve a suite from real runs.
 
     ``inputs`` is what as_input_sets takes. ``eager`` is the model itself, timed for comparison; without it the
-    program is timed. ``budget_bytes`` bounds what the cases' activations may take; what falls out is listed.
+    program is timed. ``budget_bytes`` bounds what the cases' activations may take, except that one sample of every
+    operator key is always kept; what falls out is listed.
     Raises UsageError when the inputs do not fit the program.
     """
     sets = as_input_sets(inputs)
+    for entry in sets:
+        for call in entry.calls:
+            program.bind(call.args, call.kwargs)
     carver = _Carver(program)
     tell = progress or (lambda what, done, total: None)
     _warm_up(program, sets[0])
@@ -230,26 +234,32 @@ class _Finisher:
             if not chosen[key]:
                 continue
             op = self.program.by_id[chosen[key][0].node].op
-            alike = entry.seen - len(chosen[key])
-            if alike:
-                self.left_out.append(LeftOut(key, op, alike, "values like those of a case that is kept"))
+            if entry.alike:
+                self.left_out.append(LeftOut(key, op, entry.alike, "values like those of a case that is kept"))
+            crowded = entry.seen - entry.alike - len(chosen[key])
+            if crowded:
+                self.left_out.append(LeftOut(key, op, crowded, f"over the limit of {entry.limit} samples"))
             if key in refused:
-                reason = f"over the size budget of {self.budget >> 20} MiB"
+                reason = f"over the size budget of {self.budget:,} bytes"
                 self.left_out.append(LeftOut(key, op, refused[key], reason))
 
     def _take(self, key: str, place: int, sample: Sample) -> bool:
         node = self.program.by_id[sample.node]
         region = region_of(self.program, [sample.node])
         expected, reason = _expected(node, region, sample)
-        results = [entry for entry in [*sample.outputs, *(expected or ())] if entry is not None]
-        activations = [
-            tensor for tensor, ref in zip(sample.inputs, region.inputs, strict=True) if not self.program.is_constant(ref)
-        ]
-        needed = sum(_nbytes(entry) for entry in [*results, *activations])
+        staged: dict[str, torch.Tensor] = {}
+        source = tuple(None if entry is None else self._stage(entry, staged) for entry in sample.outputs)
+        exact = () if expected is None else self._oracle_digests(sample.outputs, expected, staged)
+        pairs = list(zip(sample.inputs, region.inputs, strict=True))
+        for tensor, ref in pairs:
+            if not self.program.is_constant(ref):
+                self._stage(tensor, staged)
+        needed = sum(_nbytes(entry) for entry in staged.values())
         if self.spent + needed > self.budget and place > 0:
             return False
         self.spent += needed
-        source = tuple(None if entry is None else self._store(entry) for entry in sample.outputs)
+        inputs = tuple(self._stage(tensor, staged) for tensor, _ in pairs)
+        self._keep(staged)
         self.cases.append(
             Case(
                 id=f"{traits.base_name(node.call.target)}-{key[:8]}-{place}",
@@ -262,9 +272,9 @@ class _Finisher:
                 nodes=self._nodes_of(key),
                 input_set=sample.input_set,
                 call=sample.call,
-                inputs=tuple(self._store(tensor) for tensor in sample.inputs),
+                inputs=inputs,
                 source=source,
-                oracle=() if expected is None else self._oracle_digests(sample.outputs, expected),
+                oracle=exact,
                 no_oracle=reason,
             )
         )
@@ -278,7 +288,10 @@ class _Finisher:
         return nodes_by_key(self.program)[key]
 
     def _oracle_digests(
-        self, source: Sequence[torch.Tensor | None], expected: Sequence[torch.Tensor | None]
+        self,
+        source: Sequence[torch.Tensor | None],
+        expected: Sequence[torch.Tensor | None],
+        staged: dict[str, torch.Tensor],
     ) -> tuple[str | None, ...]:
         found: list[str | None] = []
         for got, want in zip(source, expected, strict=True):
@@ -287,20 +300,24 @@ class _Finisher:
             elif same_values(got, want):
                 found.append(SAME_AS_SOURCE)
             else:
-                found.append(self._store(want))
+                found.append(self._stage(want, staged))
         return tuple(found)
 
-    def _store(self, tensor: torch.Tensor) -> str:
+    def _stage(self, tensor: torch.Tensor, staged: dict[str, torch.Tensor]) -> str:
+        """The digest of a tensor; its content is put into ``staged`` unless the suite has it already."""
         known = self.digests.get(id(tensor))
-        if known is not None:
-            return known[0]
-        plain = tensor.detach().contiguous()
-        digest = tensor_digest(plain)
-        # The caller's tensors may change later; parameters are large and do not.
-        fixed = plain.untyped_storage().data_ptr() in self.fixed_storages
-        self.tensors.setdefault(digest, plain if fixed else plain.clone())
+        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        digest = tensor_digest(plain) if known is None else known[0]
         self.digests[id(tensor)] = (digest, tensor)  # keeps the tensor alive, so that its id stays its own
+        if digest not in self.tensors:
+            staged.setdefault(digest, plain)
         return digest
+
+    def _keep(self, staged: Mapping[str, torch.Tensor]) -> None:
+        # The caller's tensors may change later; parameters are large and do not.
+        for digest, plain in staged.items():
+            fixed = plain.untyped_storage().data_ptr() in self.fixed_storages
+            self.tensors[digest] = plain if fixed else plain.clone()
 
 
 def nodes_by_key(program: Program) -> dict[str, tuple[str, ...]]:

@@ -121,10 +121,17 @@ class Suite:
 
 def with_strides(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """The same values laid out with these strides (in elements): expanded, sliced and transposed ones too."""
-    if tuple(tensor.stride()) == tuple(stride) or tensor.numel() == 0:
+    if tuple(tensor.stride()) == tuple(stride):
         return tensor
-    extent = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, stride, strict=True))
+    shape = tuple(tensor.shape)
+    if tensor.numel() == 0:
+        return torch.empty_strided(shape, stride, dtype=tensor.dtype)
+    extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     storage = torch.zeros(extent, dtype=tensor.dtype)
-    places = torch.arange(extent).as_strided(tuple(tensor.shape), stride)
-    storage[places.reshape(-1)] = tensor.reshape(-1)
-    return storage.as_strided(tuple(tensor.shape), stride)
+    places = torch.arange(extent).as_strided(shape, stride).reshape(-1)
+    # 8-bit floats cannot be written by index; their bytes can.
+    plain, written = tensor.reshape(-1), storage
+    if tensor.is_floating_point() and tensor.dtype.itemsize == 1:
+        plain, written = plain.view(torch.uint8), storage.view(torch.uint8)
+    written[places] = plain
+    return storage.as_strided(shape, stride)

@@ -22,18 +22,27 @@ class Features:
 _EMPTY = Features(frozenset({"empty"}), 0.0)
 
 
+#: Tokens of values that platforms get wrong: a sample that shows one is worth more than one of another magnitude.
+RARE = frozenset(
+    {"nan", "+inf", "-inf", "zeros", "subnormal", "saturated", "extreme", "all equal", "all true", "all false"}
+)
+#: Unsigned types that PyTorch stores and hardly computes with.
+_WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
+
+
 def features_of(tensor: torch.Tensor) -> Features:
-    """The features of a tensor, in a few passes over it and no copy of it."""
+    """The features of a tensor, in a few passes over it."""
     if tensor.numel() == 0:
         return _EMPTY
+    tensor = tensor.detach()
     if tensor.dtype == torch.bool:
         return _bool_features(tensor)
     if tensor.is_complex():
         return features_of(torch.view_as_real(tensor.resolve_conj()))
-    low, high = (entry.item() for entry in torch.aminmax(tensor.detach()))
-    if tensor.is_floating_point():
-        return _float_features(tensor, float(low), float(high))
-    return _integer_features(tensor, int(low), int(high))
+    if not tensor.is_floating_point():
+        return _integer_features(tensor)
+    # 8-bit floats have neither comparisons nor reductions; every value of theirs is a float32.
+    return _float_features(tensor.float() if tensor.dtype.itemsize == 1 else tensor, torch.finfo(tensor.dtype))
 
 
 def _bool_features(tensor: torch.Tensor) -> Features:
@@ -41,8 +50,12 @@ def _bool_features(tensor: torch.Tensor) -> Features:
     return Features(frozenset({"all true" if every else "mixed" if some else "all false"}), float(some))
 
 
-def _integer_features(tensor: torch.Tensor, low: int, high: int) -> Features:
+def _integer_features(tensor: torch.Tensor) -> Features:
     limits = torch.iinfo(tensor.dtype)
+    if tensor.dtype in _WIDE_UNSIGNED:
+        low, high = int(tensor.numpy().min()), int(tensor.numpy().max())
+    else:
+        low, high = (int(entry.item()) for entry in torch.aminmax(tensor))
     tokens = {_sign(low, high), f"bits {max(abs(low), abs(high)).bit_length()}"}
     if low == limits.min or high == limits.max:
         tokens.add("extreme")
@@ -51,30 +64,42 @@ def _integer_features(tensor: torch.Tensor, low: int, high: int) -> Features:
     return Features(frozenset(tokens), float(max(abs(low), abs(high))))
 
 
-def _float_features(tensor: torch.Tensor, low: float, high: float) -> Features:
+def _float_features(tensor: torch.Tensor, format_info: torch.finfo) -> Features:
     tokens: set[str] = set()
+    low, high = _range(tensor)
     if not (math.isfinite(low) and math.isfinite(high)):
         tokens |= _nonfinite_tokens(tensor)
-        finite = tensor[torch.isfinite(tensor)]
-        if finite.numel() == 0:
+        tensor = tensor[torch.isfinite(tensor)]
+        if tensor.numel() == 0:
             return Features(frozenset(tokens), 0.0)
-        low, high = (float(entry.item()) for entry in torch.aminmax(finite))
+        low, high = _range(tensor)
     peak = max(abs(low), abs(high))
     tokens.add(_sign(low, high))
     tokens.add(f"peak 2^{_exponent(peak)}")
     if low == high:
         tokens.add("all equal")
-    # abs().amin() is two passes; it finds exact zeros and subnormals, the values that flushing changes.
-    smallest = float(tensor.abs().amin())
-    if smallest == 0:
-        tokens.add("zeros")
-    elif smallest < torch.finfo(tensor.dtype).tiny:
-        tokens.add("subnormal")
-    if peak > torch.finfo(tensor.dtype).max / 2:
+    tokens |= _small_tokens(tensor, format_info.tiny)
+    if peak > format_info.max / 2:
         tokens.add("saturated")
     if peak > 256:
         tokens.add("squares leave float16")
     return Features(frozenset(tokens), peak)
+
+
+def _range(tensor: torch.Tensor) -> tuple[float, float]:
+    low, high = torch.aminmax(tensor)
+    return float(low), float(high)
+
+
+def _small_tokens(tensor: torch.Tensor, tiny: float) -> set[str]:
+    """Exact zeros and subnormals: the values that flushing changes, and those it leaves alone."""
+    magnitude = tensor.abs()
+    smallest = float(magnitude.amin())
+    if smallest >= tiny:
+        return set()
+    if smallest > 0:
+        return {"subnormal"}
+    return {"zeros", "subnormal"} if bool(((magnitude > 0) & (magnitude < tiny)).any()) else {"zeros"}
 
 
 def _nonfinite_tokens(tensor: torch.Tensor) -> set[str]:

@@ -6,9 +6,10 @@ finds what was finished. Not here: what the keys are.
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TypeVar
@@ -52,7 +53,8 @@ class Journal:
         self.subject = subject
         self.found = 0
         self._answers: dict[tuple[str, str], msgspec.Raw] = {}
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
+        self._end = 0
         self._lock = filelock.FileLock(folder / "lock")
 
     def __enter__(self) -> Journal:
@@ -60,23 +62,34 @@ class Journal:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
         except filelock.Timeout as error:
-            raise UsageError(f"the journal in {self.folder} is in use by another process; wait for it to end") from error
+            raise UsageError(
+                f"the journal in {self.folder} is in use by another process; wait for it to end"
+            ) from error
         except OSError as error:
-            raise UsageError(f"cannot keep a journal in {self.folder}: {error}; choose another with --journal") from error
+            raise self._cannot_keep(error) from error
         try:
             self._open()
+        except OSError as error:
+            self._close()
+            raise self._cannot_keep(error) from error
         except BaseException:
-            self._lock.release()
+            self._close()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
         self._lock.release()
+
+    def _cannot_keep(self, error: OSError) -> UsageError:
+        return UsageError(f"cannot keep a journal in {self.folder}: {error}; choose another with --journal")
 
     def get(self, kind: str, key: str, as_type: type[StructT]) -> StructT | None:
         """The answer kept for a question, or None. One that does not read as ``as_type`` counts as none."""
@@ -96,36 +109,42 @@ class Journal:
         UsageError when it cannot be written; what was written before stays.
         """
         raw = msgspec.Raw(msgspec.msgpack.encode(value))
-        self._answers[kind, key] = raw
         self._append(_Record(kind, key, raw))
+        self._answers[kind, key] = raw
 
     def _append(self, record: _Record) -> None:
         if self._file is None:
             raise UsageError("the journal is not open")
         body = msgspec.msgpack.encode(record)
+        rest = memoryview(_HEAD.pack(len(body), zlib.crc32(body)) + body)
         try:
-            self._file.write(_HEAD.pack(len(body), zlib.crc32(body)) + body)
-            self._file.flush()
+            while rest:
+                rest = rest[self._file.write(rest) :]
         except OSError as error:
+            # Half a record would hide every later one: take it back.
+            with suppress(OSError):
+                self._file.truncate(self._end)
+                self._file.seek(self._end)
             raise UsageError(f"cannot write the journal in {self.folder}: {error}; free space and run again") from error
+        self._end += _HEAD.size + len(body)
 
     def _open(self) -> None:
         path = self.folder / _FILE
-        good = 0
-        if path.exists():
-            good = self._read(path)
-        self._file = path.open("r+b" if good else "wb")
-        if good:
-            self._file.truncate(good)
-            self._file.seek(good)
+        self._end = self._read(path) if path.exists() else 0
+        # Without a buffer, so that nothing waits to be written when a write fails or the process is killed.
+        self._file = path.open("r+b" if self._end else "wb", buffering=0)
+        if self._end:
+            self._file.truncate(self._end)
+            self._file.seek(self._end)
             return
         self._append(_Record("header", "", msgspec.Raw(msgspec.msgpack.encode(_Header(_VERSION, self.subject)))))
 
     def _read(self, path: Path) -> int:
         """Read the records that are whole; returns the bytes they take."""
         good = 0
+        size = path.stat().st_size
         with path.open("rb") as file:
-            while (record := _next_record(file)) is not None:
+            while (record := _next_record(file, size)) is not None:
                 if good == 0:
                     self._check_header(record)
                 else:
@@ -134,7 +153,10 @@ class Journal:
         return good
 
     def _check_header(self, record: _Record) -> None:
-        header = msgspec.msgpack.decode(record.value, type=_Header)
+        try:
+            header = msgspec.msgpack.decode(record.value, type=_Header)
+        except msgspec.DecodeError as error:
+            raise FormatError(f"{self.folder / _FILE} is no journal of this product: {error}; move it away") from error
         if header.version > _VERSION:
             raise FormatError(
                 f"the journal in {self.folder} is of version {header.version}, this release reads up to {_VERSION}; "
@@ -147,13 +169,15 @@ class Journal:
             )
 
 
-def _next_record(file: BinaryIO) -> _Record | None:
+def _next_record(file: BinaryIO, size: int) -> _Record | None:
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None
     length, crc = _HEAD.unpack(head)
+    if length > size - file.tell():  # a damaged length may ask for gigabytes
+        return None
     body = file.read(length)
-    if len(body) < length or zlib.crc32(body) != crc:
+    if zlib.crc32(body) != crc:
         return None
     try:
         return msgspec.msgpack.decode(body, type=_Record)
@@ -162,9 +186,14 @@ def _next_record(file: BinaryIO) -> _Record | None:
 
 
 def remove(folder: Path) -> None:
-    """Forget the journal in a folder."""
-    for name in (_FILE, "lock"):
-        try:
-            os.unlink(folder / name)
-        except FileNotFoundError:
-            continue
+    """Forget the journal in a folder. UsageError when another process holds it."""
+    path = folder / _FILE
+    if not path.exists():
+        return
+    try:
+        with filelock.FileLock(folder / "lock", timeout=0):
+            path.unlink(missing_ok=True)
+    except filelock.Timeout as error:
+        raise UsageError(f"the journal in {folder} is in use by another process; wait for it to end") from error
+    except OSError as error:
+        raise UsageError(f"cannot remove the journal in {folder}: {error}") from error

@@ -1,4 +1,4 @@
-"""Suites on disk: ``suite.json`` and ``tensors.safetensors`` in one directory, checksummed, written atomically.
+"""Suites on disk: a directory with ``suite.json`` and the tensors file it names, checksummed, replaced atomically.
 
 Not here: what a suite is (case). Nothing is ever unpickled.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,17 +22,22 @@ from tapestry.suite.case import SAME_AS_SOURCE, Case, LeftOut, Suite, SuiteInfo
 FORMAT = "tapestry-suite"
 VERSION = 1
 _MANIFEST = "suite.json"
-_TENSORS = "tensors.safetensors"
+#: Tensors files are named by content, so that a new one never overwrites the one that the old manifest names.
+_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
+_TEMPORARY = ".writing-"
+#: Stands for the manifest's own checksum while it is computed.
+_NO_CHECKSUM = "0" * 64
 
 
 class _Manifest(msgspec.Struct):
     format: str
     version: int
+    manifest_sha256: str
+    tensors_file: str
+    tensors_sha256: str
     info: SuiteInfo
     cases: list[Case]
     left_out: list[LeftOut]
-    tensors_sha256: str
-    cases_sha256: str
 
 
 class _Header(msgspec.Struct):
@@ -46,42 +50,68 @@ class _Header(msgspec.Struct):
 def save_suite(suite: Suite, path: Path) -> int:
     """Write the suite to a directory, replacing what a suite there held; returns its bytes on disk.
 
-    Either the whole new suite is there afterwards or the old one. UsageError when the path cannot be written or
-    holds something else.
+    Whatever happens on the way, there is the whole new suite afterwards or the old one: the manifest is replaced in
+    one step, after the tensors that it names. One process may write to a directory at a time. UsageError when the
+    path cannot be written or holds something else.
     """
-    if path.exists() and not (path / _MANIFEST).exists() and (not path.is_dir() or any(path.iterdir())):
+    fresh = not path.exists()
+    if not fresh and (not path.is_dir() or not _is_ours(path)):
         raise UsageError(f"expected a new directory or an old suite at {path}, got something else; choose another path")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+        path.mkdir(parents=True, exist_ok=True)
+        return _write(suite, path)
     except OSError as error:
-        raise UsageError(f"cannot store a suite at {path}: {error}") from error
-    try:
-        written = _write(suite, fresh)
-        _swap(fresh, path)
-    except OSError as error:
-        raise UsageError(f"cannot store a suite at {path}: {error}; the old content is untouched") from error
+        raise UsageError(f"cannot store a suite at {path}: {error}; what was there is untouched") from error
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return written
+        _clean(path, fresh)
 
 
-def _write(suite: Suite, folder: Path) -> int:
-    tensors_file = folder / _TENSORS
+def _is_ours(path: Path) -> bool:
+    names = {entry.name for entry in path.iterdir()}
+    return _MANIFEST in names or all(_TENSORS.fullmatch(name) or name.startswith(_TEMPORARY) for name in names)
+
+
+def _write(suite: Suite, path: Path) -> int:
+    temporary = path / f"{_TEMPORARY}tensors"
     try:
-        save_file(_apart(suite.tensors), tensors_file)
+        save_file(_apart(suite.tensors), temporary)
     except SafetensorError as error:
         raise OSError(str(error)) from error
+    checksum = file_sha256(temporary)
+    tensors_file = path / f"tensors-{checksum[:16]}.safetensors"
+    _move(temporary, tensors_file)
     manifest = _Manifest(
-        FORMAT, VERSION, suite.info, list(suite.cases), list(suite.left_out), file_sha256(tensors_file),
-        _cases_digest(suite.cases),
-    )  # fmt: skip
-    manifest_file = folder / _MANIFEST
-    manifest_file.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-    for file in (tensors_file, manifest_file):
-        with file.open("rb") as handle:
-            os.fsync(handle.fileno())
-    return tensors_file.stat().st_size + manifest_file.stat().st_size
+        FORMAT, VERSION, _NO_CHECKSUM, tensors_file.name, checksum, suite.info, list(suite.cases), list(suite.left_out)
+    )
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    data = data.replace(_NO_CHECKSUM.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
+    temporary = path / f"{_TEMPORARY}manifest"
+    temporary.write_bytes(data)
+    _move(temporary, path / _MANIFEST)
+    return tensors_file.stat().st_size + len(data)
+
+
+def _move(temporary: Path, target: Path) -> None:
+    """Bring a file to the disk, then to its name."""
+    with temporary.open("rb") as handle:
+        os.fsync(handle.fileno())
+    temporary.replace(target)
+
+
+def _clean(path: Path, fresh: bool) -> None:
+    """Remove what no manifest names: temporary files and other tensors, of this run and of ones that were killed."""
+    try:
+        kept = msgspec.json.decode((path / _MANIFEST).read_bytes(), type=_Manifest).tensors_file
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        kept = ""
+    try:
+        for entry in path.iterdir():
+            if entry.name != kept and (_TENSORS.fullmatch(entry.name) or entry.name.startswith(_TEMPORARY)):
+                entry.unlink()
+        if fresh and not kept:
+            path.rmdir()
+    except OSError:
+        return  # litter is harmless, and the next save tries again
 
 
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -97,38 +127,25 @@ def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return found
 
 
-def _swap(fresh: Path, path: Path) -> None:
-    if not path.exists():
-        fresh.rename(path)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
-    path.rename(old / "suite")
-    try:
-        fresh.rename(path)
-    except OSError:
-        (old / "suite").rename(path)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
-
-
 def load_suite(path: Path) -> Suite:
     """Read a suite. UsageError when there is none; FormatError when it is damaged, truncated or of a newer version."""
     if not path.is_dir() or not (path / _MANIFEST).exists():
-        raise UsageError(f"expected a suite (a directory with {_MANIFEST}) at {path}, got none; `tapestry carve` makes one")
-    manifest = _read_manifest(path / _MANIFEST)
-    tensors_file = path / _TENSORS
-    if not tensors_file.exists():
-        raise FormatError(f"{path} has no {_TENSORS}: the suite is incomplete; carve it again")
-    found = file_sha256(tensors_file)
-    if found != manifest.tensors_sha256:
-        raise FormatError(
-            f"{tensors_file} is damaged: expected sha256 {manifest.tensors_sha256[:12]}…, got {found[:12]}…; "
-            "carve it again or restore the file"
+        raise UsageError(
+            f"expected a suite (a directory with {_MANIFEST}) at {path}, got none; `tapestry carve` makes one"
         )
+    manifest = _read_manifest(path / _MANIFEST)
+    tensors_file = path / manifest.tensors_file
+    if not _TENSORS.fullmatch(manifest.tensors_file) or not tensors_file.is_file():
+        raise FormatError(f"{path} has no file {manifest.tensors_file!r}: the suite is incomplete; carve it again")
     try:
+        found = file_sha256(tensors_file)
+        if found != manifest.tensors_sha256:
+            raise FormatError(
+                f"{tensors_file} is damaged: expected sha256 {manifest.tensors_sha256[:12]}…, got {found[:12]}…; "
+                "carve it again or restore the file"
+            )
         tensors = load_file(tensors_file)
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:
         raise FormatError(f"{tensors_file} cannot be read: {error}; carve it again") from error
     _check_references(manifest.cases, tensors, path)
     return Suite(manifest.info, tuple(manifest.cases), tensors, tuple(manifest.left_out))
@@ -144,13 +161,15 @@ def _read_manifest(file: Path) -> _Manifest:
         raise FormatError(f"{file}: expected format {FORMAT!r}, got {header.format!r}")
     if header.version > VERSION:
         raise FormatError(
-            f"{file}: this release reads suites up to version {VERSION}, got version {header.version}; update tapestry-ml"
+            f"{file}: this release reads suites up to version {VERSION}, got version {header.version}; "
+            "update tapestry-ml"
         )
     try:
         manifest = msgspec.json.decode(data, type=_Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{file} is not a whole suite manifest: {error}; carve the suite again") from error
-    if _cases_digest(tuple(manifest.cases)) != manifest.cases_sha256:
+    plain = data.replace(manifest.manifest_sha256.encode(), _NO_CHECKSUM.encode(), 1)
+    if hashlib.sha256(plain).hexdigest() != manifest.manifest_sha256:
         raise FormatError(f"{file} was changed after it was written (its checksum differs); carve the suite again")
     return manifest
 
@@ -161,10 +180,6 @@ def _check_references(cases: list[Case], tensors: dict[str, torch.Tensor], path:
         missing = wanted - tensors.keys()
         if missing:
             raise FormatError(f"{path}: case {case.id} names tensors that are not stored; carve the suite again")
-
-
-def _cases_digest(cases: tuple[Case, ...]) -> str:
-    return hashlib.sha256(msgspec.json.encode(cases)).hexdigest()
 
 
 def file_sha256(path: Path) -> str:

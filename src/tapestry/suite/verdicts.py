@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import isnan
 
 import msgspec
 
@@ -71,18 +72,23 @@ def by_operator(results: Iterable[CaseResult]) -> tuple[OperatorSummary, ...]:
     for entry in results:
         groups.setdefault(entry.op, []).append(entry)
     summaries = [_summary(op, entries) for op, entries in groups.items()]
-    return tuple(sorted(summaries, key=lambda entry: (entry.verdicts.get("pass", 0) == entry.cases, entry.op)))
+    return tuple(sorted(summaries, key=lambda entry: (not BLOCKING & set(entry.verdicts), entry.op)))
 
 
 def _summary(op: str, entries: list[CaseResult]) -> OperatorSummary:
     verdicts = Counter(str(entry.verdict) for entry in entries)
     metrics = [entry.metrics for entry in entries]
     worst = Metrics(
-        max_ulp=max(entry.max_ulp for entry in metrics),
-        max_rel=max(entry.max_rel for entry in metrics),
-        max_abs=max(entry.max_abs for entry in metrics),
-        nmse=max(entry.nmse for entry in metrics),
-        cosine=min(entry.cosine for entry in metrics),
+        max_ulp=_largest(entry.max_ulp for entry in metrics),
+        max_rel=_largest(entry.max_rel for entry in metrics),
+        max_abs=_largest(entry.max_abs for entry in metrics),
+        nmse=_largest(entry.nmse for entry in metrics),
+        cosine=-_largest(-entry.cosine for entry in metrics),
         snr_db=min((entry.snr_db for entry in metrics if entry.snr_db is not None), default=None),
     )
     return OperatorSummary(op, len(entries), dict(verdicts), worst)
+
+
+def _largest(values: Iterable[float]) -> float:
+    """The maximum; NaN, which no comparison sees, is worse than any number."""
+    return max(values, key=lambda value: (isnan(value), value))
