@@ -17,11 +17,16 @@ from tapestry.runtime.module import TensorDecl
 def to_storage(tensor: torch.Tensor, decl: TensorDecl, what: str) -> memoryview:
     """The bytes to upload. InputError when an integer does not fit the storage; ``what`` names the value then."""
     storage = dtype_named(decl.storage)
-    if tensor.dtype == storage:
+    if tensor.dtype == storage or _kept_as_bits(tensor.dtype, storage):
         return tensor_bytes(tensor)
     if not storage.is_floating_point and not tensor.dtype.is_floating_point and tensor.dtype != torch.bool:
         _check_range(tensor, storage, what)
     return tensor_bytes(tensor.to(storage))
+
+
+def _kept_as_bits(dtype: torch.dtype, storage: torch.dtype) -> bool:
+    """Whether the device keeps a float's bits in an integer of its size, as one without 16-bit arithmetic does."""
+    return dtype.is_floating_point and not storage.is_floating_point and dtype.itemsize == storage.itemsize
 
 
 def _check_range(tensor: torch.Tensor, storage: torch.dtype, what: str) -> None:
@@ -48,25 +53,23 @@ def from_storage(data: bytes, decl: TensorDecl, spec: TensorSpec) -> torch.Tenso
         return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype)
     # bytearray: torch wants writable memory, and the result belongs to the caller.
     flat = torch.frombuffer(bytearray(data), dtype=storage, count=spec.numel)
-    return with_layout(flat.to(spec.dtype).reshape(spec.shape), spec)
+    values = flat.view(spec.dtype) if _kept_as_bits(spec.dtype, storage) else flat.to(spec.dtype)
+    return with_layout(values.reshape(spec.shape), spec)
 
 
 def with_layout(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    """The tensor with the strides of the spec; a copy where they differ and can be written."""
+    """The tensor with the strides of the spec; a copy where they differ."""
     if tuple(tensor.stride()) == spec.stride or tensor.numel() == 0:
         return tensor
-    if any(step == 0 and size > 1 for size, step in zip(spec.shape, spec.stride, strict=True)):
-        return _expanded(tensor, spec)
-    fresh = torch.empty_strided(spec.shape, spec.stride, dtype=tensor.dtype)
-    return fresh.copy_(tensor)
+    return copied(tensor, spec)
 
 
-def _expanded(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    """Strides of 0 as eager has them: one row kept and expanded again."""
-    row = tensor
-    for dim, (size, step) in enumerate(zip(spec.shape, spec.stride, strict=True)):
-        if step == 0 and size > 1:
-            row = row.narrow(dim, 0, 1)
-    kept_stride = tuple(step or 1 for step in spec.stride)
-    fresh = torch.empty_strided(tuple(row.shape), kept_stride, dtype=tensor.dtype).copy_(row)
-    return fresh.expand(spec.shape)
+def copied(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """The elements in memory of their own, with the strides of the spec: also overlapping ones (expand, unfold)."""
+    extent = 1 + sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
+    if spec.numel <= extent:
+        return torch.empty_strided(spec.shape, spec.stride, dtype=tensor.dtype).copy_(tensor)
+    storage = torch.zeros(extent, dtype=tensor.dtype)
+    places = torch.arange(extent).as_strided(spec.shape, spec.stride)
+    storage[places.reshape(-1)] = tensor.reshape(-1)
+    return storage.as_strided(spec.shape, spec.stride)
