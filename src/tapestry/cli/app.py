@@ -17,7 +17,7 @@ from tapestry.errors import TapestryError
 from tapestry.extras import missing
 
 #: Command → the module of cli.commands that has a function of that name.
-_COMMANDS = ("carve", "replay", "migrate", "devices", "backends", "doctor")
+_COMMANDS = ("carve", "replay", "migrate", "explain", "devices", "backends", "doctor")
 
 app = typer.Typer(
     name="tapestry",

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tapestry.errors import UsageError
+from tapestry.migration.explanation import Explanation
 from tapestry.migration.result import MigrationResult
 from tapestry.numerics.verdict import Verdict
 
@@ -44,6 +45,16 @@ class MigrateDocument(MigrationResult, frozen=True, kw_only=True):
     facts: tuple[FactDocument, ...] = ()
     report: str | None = None
     journal: str | None = None
+
+
+class ExplainDocument(Explanation, frozen=True, kw_only=True):
+    """``tapestry explain --json``: the fields of an Envelope, and the explanation."""
+
+    version: int = VERSION
+    command: str
+    model: str | None = None
+    seconds: float
+    environment: dict[str, str]
 
 
 class LeftOutDocument(msgspec.Struct):
@@ -151,18 +162,22 @@ class DoctorDocument(Envelope, kw_only=True):
     checks: list[Examined]
 
 
+#: Whatever a command may write.
+Document = Envelope | MigrateDocument | ExplainDocument
+
 #: File name in docs/schema → the document it describes.
-DOCUMENTS: dict[str, type[Envelope | MigrateDocument]] = {
+DOCUMENTS: dict[str, type[Document]] = {
     "migrate": MigrateDocument,
     "carve": CarveDocument,
     "replay": ReplayDocument,
+    "explain": ExplainDocument,
     "devices": DevicesDocument,
     "backends": BackendsDocument,
     "doctor": DoctorDocument,
 }
 
 
-def write_json(path: Path, document: Envelope | MigrateDocument) -> None:
+def write_json(path: Path, document: Document) -> None:
     """Write a document atomically. A number that is infinite or not a number becomes null.
 
     UsageError when the path cannot be written.
