@@ -17,7 +17,7 @@ from tapestry.runtime.device import DeviceInfo
 from tapestry.runtime.module import Compiled
 
 #: Raised whenever Compiled or the meaning of a key changes.
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -38,8 +38,23 @@ def default_folder() -> Path:
 
 def cache_key(graph_key: str, fingerprint: str, options: str, info: DeviceInfo) -> str:
     """The name of an entry: everything that shapes a compiled region."""
-    parts = [str(_FORMAT), graph_key, fingerprint, options, info.kind, info.fingerprint]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    device = [
+        info.kind, info.fingerprint, msgspec.to_builtins(info.limits), sorted(info.dtypes), sorted(info.features)
+    ]  # fmt: skip
+    parts = [_FORMAT, graph_key, fingerprint, options, device]
+    return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write beside the path, then rename over it; nothing is left behind when that fails. OSError when it does."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:32]}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 class CompileCache:
@@ -79,9 +94,7 @@ class CompileCache:
         file = self._file(key)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as handle:
-                handle.write(hashlib.sha256(body).digest() + body)
-            os.replace(handle.name, file)
+            replace_file(file, hashlib.sha256(body).digest() + body)
         except OSError:
             return
 

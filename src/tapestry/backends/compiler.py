@@ -5,6 +5,9 @@ Not here: any compiler, and which regions to compile.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -22,7 +25,7 @@ from tapestry.backends.cache import CompileCache, Refused, cache_key
 from tapestry.backends.compile_child import Answer, Failed, Finished, Job, read_frame, write_frame
 from tapestry.errors import CompileError, UnsupportedError
 from tapestry.program.graph import Graph
-from tapestry.program.serial import dumps
+from tapestry.program.serial import dumps, loads
 from tapestry.runtime.device import DeviceInfo
 from tapestry.runtime.module import Compiled
 
@@ -41,6 +44,7 @@ class Compiler:
         self._children: list[_Child] = []
         self._futures: dict[str, Future[Compiled]] = {}
         self._lock = threading.Lock()
+        self._closed = False
 
     def __enter__(self) -> Compiler:
         return self
@@ -50,10 +54,15 @@ class Compiler:
 
     def close(self) -> None:
         """Stop the children; what is still being compiled is dropped."""
+        with self._lock:
+            self._closed = True
+            children = list(self._children)
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for child in self._children:
+        for child in children:
             child.kill()
         self._pool.shutdown(wait=True)
+        for child in self._children:
+            child.dispose()
 
     def compile(self, backend: Backend, graph: Graph, info: DeviceInfo, options: Options) -> Compiled:
         """The compiled region. Raises UnsupportedError or CompileError with the backend's reason."""
@@ -87,8 +96,7 @@ class Compiler:
     def _fresh(self, backend: Backend, body: bytes, info: DeviceInfo, options: Options) -> Compiled | Refused:
         if not backend.isolated:
             return _in_process(backend, body, info, options)
-        kind = type(backend)
-        job = Job(f"{kind.__module__}:{kind.__qualname__}", body, info, msgspec.msgpack.encode(options))
+        job = Job(_address(type(backend)), body, info, msgspec.msgpack.encode(options))
         reply = self._child().ask(job, self.timeout)
         if isinstance(reply, Failed):
             raise CompileError(f"{backend.name} failed: {reply.reason}")
@@ -101,24 +109,43 @@ class Compiler:
             self._local.child = child
             with self._lock:
                 self._children.append(child)
+                if self._closed:
+                    child.kill()
         return child
 
 
 def _text_key(body: bytes) -> str:
-    import hashlib
-
     return hashlib.sha256(body).hexdigest()
 
 
-def _in_process(backend: Backend, body: bytes, info: DeviceInfo, options: Options) -> Compiled | Refused:
-    from tapestry.program.serial import loads
+def _address(kind: type[Backend]) -> str:
+    """The class as ``module:name``. CompileError when a process of its own could not import it."""
+    top = kind.__module__.partition(".")[0]
+    if top == "__main__" or "<locals>" in kind.__qualname__ or not _importable(kind.__module__):
+        raise CompileError(
+            f"backend {kind.name} compiles in a process of its own, which cannot import {kind.__qualname__} from "
+            f"{kind.__module__}; define it at the top of a module on the path, or set isolated = False in it"
+        )
+    return f"{kind.__module__}:{kind.__qualname__}"
 
+
+def _importable(module: str) -> bool:
+    try:
+        found = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return False
+    return found is not None
+
+
+def _in_process(backend: Backend, body: bytes, info: DeviceInfo, options: Options) -> Compiled | Refused:
     try:
         return backend.compile(loads(body), info, options)
     except UnsupportedError as error:
         return Refused("unsupported", str(error))
     except CompileError as error:
         return Refused("error", str(error))
+    except Exception as error:
+        raise CompileError(f"{backend.name} failed: {type(error).__name__}: {error}") from error
 
 
 class _Child:
@@ -126,9 +153,12 @@ class _Child:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this object)
 
     def ask(self, job: Job, timeout: float) -> Answer:
+        """The answer. CompileError when the process dies or does not answer within ``timeout`` seconds."""
         process = self._running()
         stdin, stdout = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
         late = threading.Event()
@@ -138,14 +168,17 @@ class _Child:
         try:
             write_frame(stdin, msgspec.msgpack.encode(job))
             body = read_frame(stdout)
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):  # it died, or its pipes were closed
             body = None
         finally:
             timer.cancel()
         if body is not None:
-            return msgspec.msgpack.decode(body, type=Answer)
+            with contextlib.suppress(msgspec.DecodeError):
+                return msgspec.msgpack.decode(body, type=Answer)
         code = _ended(process)
-        self._process = None
+        _close_pipes(process)
+        if self._closed:
+            raise CompileError("the compiler was closed")
         if late.is_set():
             raise CompileError(f"the compiler did not finish within {timeout:.0f} s and was stopped")
         raise CompileError(f"the compiler's process died ({_exit_words(code)}){self._last_words()}")
@@ -157,9 +190,19 @@ class _Child:
         return f": {text[-1000:]}" if text else ""
 
     def _running(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._closed:
+                raise CompileError("the compiler was closed")
+            return self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            command = [sys.executable, "-m", "tapestry.backends.compile_child"]
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+            if self._process is not None:
+                _close_pipes(self._process)
+            command = [sys.executable, "-P", "-m", "tapestry.backends.compile_child"]
+            paths = [os.path.abspath(entry) for entry in sys.path if entry]
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+            self._errors.seek(0)
             self._errors.truncate(0)
             self._process = subprocess.Popen(
                 command,
@@ -172,9 +215,26 @@ class _Child:
         return self._process
 
     def kill(self) -> None:
+        """Stop the process for good; a thread that waits for its answer gets CompileError."""
+        with self._lock:
+            self._closed = True
+            process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def dispose(self) -> None:
+        """Close the files. After ``kill``, when no thread asks any more."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            _close_pipes(self._process)
+        self._errors.close()
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 def _expire(process: subprocess.Popen[bytes], late: threading.Event) -> Callable[[], None]:

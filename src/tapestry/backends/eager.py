@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from tapestry.backends.base import AnyOp, Availability, Backend, Options, Rule
+from tapestry.backends.transfer import with_layout
 from tapestry.program import traits
 from tapestry.program.graph import Call, Graph, TensorSpec
 from tapestry.program.interpret import run_graph
@@ -70,7 +71,8 @@ def load(payload: bytes) -> Callable[[Sequence[memoryview], Sequence[memoryview]
     outputs = [graph.spec(ref) for ref in graph.outputs]
 
     def call(given: Sequence[memoryview], results: Sequence[memoryview]) -> None:
-        tensors = [tensor_of(view, spec) for view, spec in zip(given, inputs, strict=True)]
+        # With the strides that the values had at capture: a view that was legal then is legal now.
+        tensors = [with_layout(tensor_of(view, spec), spec) for view, spec in zip(given, inputs, strict=True)]
         for result, view, spec in zip(run_graph(graph, tensors), results, outputs, strict=True):
             if spec.numel:
                 tensor_of(view, spec).copy_(result)

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 
 from tapestry.backends.base import Backend
 from tapestry.errors import EnvironmentProblem, UsageError
+from tapestry.runtime.device import DeviceInfo
 
 #: Our own, by name; imported when they are asked for.
 _BUILT_IN = {
@@ -69,6 +70,13 @@ def ready_backend(name: str) -> Backend:
 def default_backend(device_kind: str) -> str:
     """The backend that a command uses for a kind of device when none is named."""
     return "eager" if device_kind == "host" else "tvm"
+
+
+def check_kind(backend: Backend, info: DeviceInfo) -> None:
+    """UsageError when the backend does not run on this kind of device."""
+    if info.kind not in backend.device_kinds:
+        kinds = ", ".join(sorted(backend.device_kinds))
+        raise UsageError(f"backend {backend.name} runs on {kinds}, not on {info.name} ({info.kind})")
 
 
 def _entry_points() -> dict[str, str]:

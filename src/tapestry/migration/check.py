@@ -14,8 +14,10 @@ import msgspec
 import torch
 from torch.utils import _pytree as pytree
 
+from tapestry.errors import DeviceLostError, DeviceTimeoutError, InputError, TapestryError, UnsupportedError
 from tapestry.migration.reference import SEED, Reference, reference_for, widened_tensors
 from tapestry.numerics import program_bound, program_error
+from tapestry.numerics.verdict import Verdict
 from tapestry.placement.executable import Executable
 from tapestry.program.inputs import InputSet
 from tapestry.program.program import Program
@@ -26,7 +28,8 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     ``max_rel_error`` is against the oracle, ``against_source`` the same against the source's own results;
     ``source_error`` is the source's against the oracle and ``bound`` what was allowed, both of the input set that
-    comes closest to its bound. ``reason`` is empty when all is good, else ``failed_at`` is the input set that was bad.
+    comes closest to its bound. ``reason`` is empty when all is good, else ``failed_at`` is the input set that was bad
+    and ``verdict`` how: ``fail`` (wrong values), ``crashed``, ``timeout``, ``unsupported`` or ``error``.
     """
 
     good: bool
@@ -39,6 +42,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     program_runs: int
     reason: str = ""
     failed_at: int | None = None
+    verdict: str = "pass"
 
 
 class Checker:
@@ -61,19 +65,26 @@ class Checker:
         return self._references[place]
 
     def check(self, executable: Executable, places: Sequence[int]) -> CheckResult:
-        """Run these input sets and compare; stops at the first bad one. Device errors are the caller's to handle."""
+        """Run these input sets and compare; stops at the first bad one.
+
+        A device that fails is a bad result; after DeviceLostError it must be restarted (``verdict`` says so).
+        """
         results: list[CheckResult] = []
         for place in places:
-            results.append(self._check_one(executable, place))
+            try:
+                results.append(self._check_one(executable, place))
+            except Exception as error:  # of the device, or of a source node that was given what the device made
+                results.append(broken(error))
             if not results[-1].good:
                 return msgspec.structs.replace(_together(results), failed_at=place)
         return _together(results)
 
     def _check_one(self, executable: Executable, place: int) -> CheckResult:
+        reference = self.reference(place)
         self.runs += 1
         executable.reset()
         results: list[CheckResult] = []
-        for number, (call, expected) in enumerate(zip(self.inputs[place].calls, self.reference(place), strict=True)):
+        for number, (call, expected) in enumerate(zip(self.inputs[place].calls, reference, strict=True)):
             got = run_watched(executable, call.args, dict(call.kwargs))
             error = program_error(got, expected.oracle)
             bound = program_bound(expected.source_error.max_rel_error)
@@ -90,11 +101,28 @@ class Checker:
                 bound=bound,
                 program_runs=1,
                 reason=reason,
+                verdict="pass" if good else "fail",
             )
             results.append(checked)
             if not good:
                 break
         return msgspec.structs.replace(_together(results), program_runs=1)
+
+
+def broken(error: Exception) -> CheckResult:
+    """The result of a program that did not come to an end; its numbers are infinite."""
+    infinite = float("inf")
+    reason = str(error) if isinstance(error, TapestryError) else f"{type(error).__name__}: {error}"
+    return CheckResult(False, infinite, infinite, 0.0, infinite, 0.0, 0.0, 1, reason, verdict=str(verdict_of(error)))
+
+
+def verdict_of(error: Exception) -> Verdict:
+    """The verdict that an error of a device, a backend or a run means."""
+    if isinstance(error, DeviceTimeoutError):
+        return Verdict.TIMEOUT
+    if isinstance(error, DeviceLostError):
+        return Verdict.CRASHED
+    return Verdict.UNSUPPORTED if isinstance(error, UnsupportedError | InputError) else Verdict.ERROR
 
 
 def _words(error: float, bound: float, place: int, number: int) -> str:
@@ -123,15 +151,17 @@ def run_watched(
 
 
 def _together(results: Sequence[CheckResult]) -> CheckResult:
-    closest = max(results, key=lambda entry: entry.max_rel_error / entry.bound)
+    closest = max(results, key=lambda entry: entry.max_rel_error / entry.bound if entry.bound else math.inf)
+    bad = next((entry for entry in results if not entry.good), None)
     return CheckResult(
-        all(entry.good for entry in results),
-        max(entry.max_rel_error for entry in results),
-        max(entry.max_abs_error for entry in results),
-        min(entry.cosine for entry in results),
-        max(entry.against_source for entry in results),
-        closest.source_error,
-        closest.bound,
-        sum(entry.program_runs for entry in results),
-        next((entry.reason for entry in results if entry.reason), ""),
+        good=bad is None,
+        max_rel_error=max(entry.max_rel_error for entry in results),
+        max_abs_error=max(entry.max_abs_error for entry in results),
+        cosine=min(entry.cosine for entry in results),
+        against_source=max(entry.against_source for entry in results),
+        source_error=closest.source_error,
+        bound=closest.bound,
+        program_runs=sum(entry.program_runs for entry in results),
+        reason=bad.reason if bad else "",
+        verdict=bad.verdict if bad else "pass",
     )

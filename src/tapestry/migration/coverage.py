@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tapestry.migration.check import run_watched
 from tapestry.migration.result import Coverage
 from tapestry.placement.executable import Executable
 from tapestry.program.inputs import InputSet
@@ -21,7 +22,7 @@ def measure_coverage(executable: Executable, inputs: InputSet) -> Coverage:
     executable.reset()
     transfers = 0
     for call in inputs.calls:
-        executable.run(call.args, dict(call.kwargs))
+        run_watched(executable, call.args, dict(call.kwargs))
         transfers += executable.log.transfers
     counts: dict[str, int] = {}
     for device in executable.layout.devices:

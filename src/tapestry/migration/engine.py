@@ -1,32 +1,26 @@
 """Migration: from everything on the source to everything that is right on the target, one checked step at a time.
 
-Cases first, then growing prefixes of the program, then larger regions. Not here: the whole-program check (check),
-what is reported (result), and who prints it.
+Cases first, then growing prefixes of the program, then larger regions (merging). Not here: running a step (steps),
+the whole-program check (check), what is reported (result), and who prints it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-import torch
-from torch.utils import _pytree as pytree
-
 from tapestry.backends.base import Backend, Options
 from tapestry.backends.compiler import Compiler
-from tapestry.errors import CompileError, DeviceError, DeviceLostError, UnsupportedError
-from tapestry.migration.check import Checker, CheckResult
-from tapestry.migration.levels import Regions, merge_levels
+from tapestry.migration.check import CheckResult
+from tapestry.migration.levels import Regions
+from tapestry.migration.merging import Merging, Together, alone, last_good
 from tapestry.migration.result import Finding, Step
+from tapestry.migration.steps import Steps
 from tapestry.numerics.verdict import Verdict
-from tapestry.placement.build import Builder
 from tapestry.placement.executable import Executable
-from tapestry.placement.placement import Placement, place_on
+from tapestry.placement.placement import Placement
 from tapestry.program.inputs import InputSet
-from tapestry.program.program import Program, tensor_digest
+from tapestry.program.program import Program
 from tapestry.program.region import region_of
 from tapestry.runtime.resident import Resident
 from tapestry.suite.carve import nodes_by_key
@@ -40,7 +34,11 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where a migration ended: the regions on the target, why the rest is not there, and what was tried."""
+    """Where a migration ended: the regions on the target, why the rest is not there, and what was tried.
+
+    ``program_runs`` counts this run's passes of one input set through all its calls; what the journal answered
+    is not among them.
+    """
 
     placement: Placement
     executable: Executable
@@ -69,52 +67,47 @@ class Migration:
     ) -> None:
         self.program = program
         self.suite = suite
-        self.inputs = tuple(inputs)
         self.target = target
         self.journal = journal
         self.tell = progress or (lambda what, done, total: None)
-        self.checker = Checker(program, inputs)
-        name = target.resident.device.info.name
-        self.builder = Builder(program, {name: target.resident}, target.compiler, {target.backend.name: target.backend})
-        self.device_name = name
+        self.steps = Steps(program, inputs, target, journal)
         self.findings: list[Finding] = []
-        self.steps: list[Step] = []
-        self.runs = 0
-        self._inputs_digest = _digest_inputs(self.inputs)
-        self._next_input = 0
-        self._pinned: int | None = None
+        self._merging = Merging(self.steps, self._found_together)
+        self._by_key = nodes_by_key(program)
         self._blocked: set[str] = set()
 
     def run(self) -> Outcome:
         """Replay, offload, merge; then check the end result on every input set.
 
         Steps take the input sets in turn. When the end result is wrong on one that the steps did not see it with,
-        offloading starts again with every step checked on that one; what is blocked stays blocked.
+        offloading starts again with every step checked on that one; what is blocked or kept apart stays so.
         """
         replayed = replay_on(self.target, self.suite, self.journal, self.tell)
         allowed = self._allowed(replayed)
+        seen: set[int] = set()
         while True:
-            moved = self._offload([node_id for node_id in allowed if node_id not in self._blocked])
-            regions = self._merge(moved)
-            placement = self._placement(regions)
-            final, executable = self._final_check(placement)
-            if final.good or final.failed_at in (None, self._pinned):
+            count = len(self.findings)
+            regions = self._merge(self._offload([node_id for node_id in allowed if node_id not in self._blocked]))
+            final, executable = self._final_check(regions)
+            if len(self.findings) > count:
+                seen.clear()
+            # A set that was pinned since the last finding is not tried again: what is wrong there does not repeat.
+            if final.good or final.failed_at is None or final.failed_at in seen:
                 break
-            self._pinned = final.failed_at
+            seen.add(final.failed_at)
+            self.steps.pinned = final.failed_at
             executable.close()
-        return Outcome(placement, executable, final, replayed, tuple(self.findings), tuple(self.steps), self.runs)
+        return Outcome(
+            executable.placement, executable, final, replayed, tuple(self.findings), tuple(self.steps.taken),
+            self.steps.program_runs,
+        )  # fmt: skip
 
-    def _final_check(self, placement: Placement) -> tuple[CheckResult, Executable]:
-        executable = self.builder.build(placement)
-        self.tell("checking", 0, len(self.inputs))
-        try:
-            final = self.checker.check(executable, range(len(self.inputs)))
-        except DeviceLostError as error:
-            self.target.resident.device.restart()
-            final = _broken(str(error))
-        self.runs += final.program_runs
-        self.tell("checking", len(self.inputs), len(self.inputs))
-        return final, executable
+    def _final_check(self, regions: Regions) -> tuple[CheckResult, Executable]:
+        total = len(self.steps.checker.inputs)
+        self.tell("checking", 0, total)
+        found = self.steps.final(regions)
+        self.tell("checking", total, total)
+        return found
 
     # -- cases
 
@@ -124,7 +117,7 @@ class Migration:
         for entry in replayed.results:
             if entry.verdict in BLOCKING:
                 worst.setdefault(entry.key, entry)
-        by_key = nodes_by_key(self.program)
+        by_key = self._by_key
         for key, entry in worst.items():
             self._find(by_key[key], str(entry.verdict), "replay", entry.reason)
         covered = {entry.key for entry in replayed.results}
@@ -147,175 +140,57 @@ class Migration:
     # -- offloading
 
     def _offload(self, allowed: list[str]) -> list[str]:
-        """Move growing prefixes of the allowed nodes, doubling the stride while the whole program stays right."""
+        """Move growing prefixes of the allowed nodes, doubling the stride while the whole program stays right.
+
+        With an input set pinned, all of them are tried at once: they were right on the others.
+        """
         good: list[str] = []
         rest = list(allowed)
-        stride = 1
+        stride = 1 if self.steps.pinned is None else max(1, len(rest))
         total = len(allowed)
         while rest:
             part = rest[:stride]
             self.tell("offloading", total - len(rest), total)
-            if self._step("offload", _alone([*good, *part])).good:
+            result = self.steps.step("offload", alone([*good, *part]))
+            if result.good:
                 good += part
                 rest = rest[stride:]
                 stride *= 2
                 continue
-            culprit = self._first_bad(good, part)
-            alike = self._block(culprit)
+            alike = self._block(*self._first_bad(good, part, result))
             good = [node_id for node_id in good if node_id not in alike]
             rest = [node_id for node_id in rest if node_id not in alike]
-            stride = 1
         self.tell("offloading", total, total)
         return good
 
-    def _first_bad(self, good: list[str], part: list[str]) -> str:
-        """The node with which a prefix turns bad, by bisection: ``good`` is right, ``good + part`` is not."""
-        low, high = 0, len(part)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._step("search", _alone([*good, *part[:middle]])).good:
-                low = middle
-            else:
-                high = middle
-        return part[low]
+    def _first_bad(self, good: list[str], part: list[str], bad: CheckResult) -> tuple[str, CheckResult]:
+        """The node with which a prefix turns bad, by bisection: ``good`` is right, ``good + part`` is ``bad``."""
+        results = [bad]
 
-    def _block(self, culprit: str) -> set[str]:
-        reason = self.steps[-1].reason
-        for step in reversed(self.steps):
-            if not step.good:
-                reason = step.reason
-                break
-        key = region_of(self.program, [culprit]).key
-        nodes = nodes_by_key(self.program)[key]
-        self._find(nodes, str(Verdict.FAIL), "program", f"its cases pass, the whole program is wrong with it: {reason}")
+        def right(count: int) -> bool:
+            result = self.steps.step("search", alone([*good, *part[:count]]))
+            if not result.good:
+                results.append(result)
+            return result.good
+
+        return part[last_good(0, len(part), right)], results[-1]
+
+    def _block(self, culprit: str, bad: CheckResult) -> set[str]:
+        """Keep every node with the culprit's key on the source."""
+        nodes = self._by_key[region_of(self.program, [culprit]).key]
+        self._find(nodes, bad.verdict, "program", f"its cases pass, the whole program does not with it: {bad.reason}")
         self._blocked |= set(nodes)
         return set(nodes)
 
     # -- merging
 
     def _merge(self, moved: list[str]) -> Regions:
-        """Coarser and coarser regions, as long as the whole program stays right."""
-        current: Regions = tuple(_alone(moved))
-        if not moved:
-            return current
-        levels = merge_levels(self.program, moved)
-        for done, level in enumerate(levels):
-            self.tell("merging", done, len(levels))
-            current = self._merge_level(current, level)
-        self.tell("merging", len(levels), len(levels))
-        return current
+        return self._merging.run(moved, self.tell) if moved else ()
 
-    def _merge_level(self, current: Regions, level: Regions) -> Regions:
-        wanted = [region for region in level if region not in set(current)]
-        wanted = [region for region in wanted if not self._parts_cross(current, region)]
-        compiling = [region for region in wanted if self._compiles(region)]
-        return self._accept(current, compiling) if compiling else current
-
-    def _parts_cross(self, current: Regions, region: tuple[str, ...]) -> bool:
-        """Whether a region would tear apart one that is kept from an earlier level."""
-        inside = set(region)
-        return any(inside & set(part) and not set(part) <= inside for part in current)
-
-    def _accept(self, current: Regions, wanted: list[tuple[str, ...]]) -> Regions:
-        """Put the wanted regions in place of their parts; halve the list where that makes the program wrong."""
-        candidate = _replaced(current, wanted)
-        result = self._step("merge", candidate)
-        if result.good:
-            return candidate
-        if len(wanted) == 1:
-            reason = f"right node by node, wrong when compiled together: {result.reason}"
-            self._find(wanted[0], str(Verdict.FAIL), "merge", reason)
-            return current
-        middle = len(wanted) // 2
-        current = self._accept(current, wanted[:middle])
-        return self._accept(current, wanted[middle:])
-
-    def _compiles(self, region: tuple[str, ...]) -> bool:
-        graph = region_of(self.program, region).graph
-        info = self.target.resident.device.info
-        try:
-            self.target.compiler.compile(self.target.backend, graph, info, self.target.options)
-        except (UnsupportedError, CompileError) as error:
-            reason = f"does not compile as one region: {error}"
-            self.steps.append(Step("merge", len(region), 1, False, None, None, 0.0, False, reason))
-            return False
-        return True
-
-    # -- steps
-
-    def _placement(self, regions: Sequence[Sequence[str]]) -> Placement:
-        return place_on(self.program, regions, self.target.backend, self.target.options, self.device_name)
-
-    def _step(self, kind: str, regions: Sequence[Sequence[str]]) -> CheckResult:
-        """Check a placement on the next input set, or take the answer from the journal."""
-        place = self._next_input % len(self.inputs) if self._pinned is None else self._pinned
-        self._next_input += 1
-        begin = time.perf_counter()
-        key = self._step_key(regions, place)
-        kept = self.journal.get("step", key, CheckResult) if self.journal else None
-        result = kept or self._run_step(regions, place)
-        if kept is None:
-            self.runs += result.program_runs
-            if self.journal is not None:
-                self.journal.put("step", key, result)
-        step = Step(
-            kind=kind,
-            nodes=sum(len(region) for region in regions),
-            regions=len(regions),
-            good=result.good,
-            max_rel_error=result.max_rel_error,
-            bound=result.bound,
-            seconds=time.perf_counter() - begin,
-            resumed=kept is not None,
-            reason=result.reason,
-        )
-        self.steps.append(step)
-        return result
-
-    def _run_step(self, regions: Sequence[Sequence[str]], place: int) -> CheckResult:
-        executable: Executable | None = None
-        try:
-            executable = self.builder.build(self._placement(regions))
-            return self.checker.check(executable, [place])
-        except DeviceLostError as error:
-            self.target.resident.device.restart()
-            return _broken(str(error))
-        except (DeviceError, UnsupportedError, CompileError, IndexError, RuntimeError) as error:
-            return _broken(f"{type(error).__name__}: {error}")
-        finally:
-            if executable is not None:
-                executable.close()
-
-    def _step_key(self, regions: Sequence[Sequence[str]], place: int) -> str:
-        """Names everything that a check depends on: model, inputs, the cut, every compiled region, the source."""
-        compiled = [self.target.key(region_of(self.program, region).graph) for region in regions]
-        parts = [self.program.content_hash, self._inputs_digest, place, torch.__version__, list(map(list, regions))]
-        return hashlib.sha256(msgspec.json.encode([*map(str, parts), *compiled])).hexdigest()
-
-
-def _broken(reason: str) -> CheckResult:
-    infinite = float("inf")
-    return CheckResult(False, infinite, infinite, 0.0, infinite, 0.0, 0.0, 1, reason)
-
-
-def _alone(nodes: Sequence[str]) -> list[tuple[str, ...]]:
-    return [(node_id,) for node_id in nodes]
-
-
-def _replaced(current: Regions, wanted: Sequence[tuple[str, ...]]) -> Regions:
-    taken = {node_id for region in wanted for node_id in region}
-    return (*(region for region in current if region[0] not in taken), *wanted)
-
-
-def _digest_inputs(inputs: Sequence[InputSet]) -> str:
-    total = hashlib.sha256()
-    for entry in inputs:
-        for call in entry.calls:
-            for leaf in pytree.tree_leaves((call.args, dict(call.kwargs))):
-                text = tensor_digest(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf)
-                total.update(text.encode() + b"\n")
-            total.update(b"call\n")
-    return total.hexdigest()
+    def _found_together(self, found: Together) -> None:
+        nodes = dict.fromkeys(node_id for place in found.places for node_id in place)
+        reason = f"right node by node, not when compiled together: {found.result.reason}"
+        self._find(tuple(nodes), found.result.verdict, "merge", reason)
 
 
 def make_target(resident: Resident, backend: Backend, compiler: Compiler, options: Options | None = None) -> Target:

@@ -1,6 +1,6 @@
 """How offloaded nodes are merged into regions, step by step: by the module tree from its leaves to the whole.
 
-Not here: checking a merge (engine).
+Not here: checking a merge (merging).
 """
 
 from __future__ import annotations
@@ -16,21 +16,40 @@ Regions = tuple[tuple[str, ...], ...]
 _SHRINK = 0.5
 
 
-def merge_levels(program: Program, moved: Collection[str]) -> list[Regions]:
-    """Partitions of the moved nodes into regions, from fine to coarse; the last one is as few regions as can be.
+def merge_depths(program: Program, moved: Collection[str]) -> list[int]:
+    """The depths of the module tree at which to cut, from fine to coarse; the last one, 0, is the whole program.
 
-    The starting point, one region per node, is not among them.
+    Empty when there is nothing to merge.
     """
     depth = max((node.source.module.count(".") + 1 for node in program.nodes if node.source.module), default=0)
-    levels: list[Regions] = []
+    found: list[int] = []
     count = len(moved)
     for keep in range(depth, -1, -1):
-        labels = {node_id: _prefix(program.by_id[node_id].source.module, keep) for node_id in moved}
-        regions = group_by_label(program, labels)
+        regions = cut(program, moved, keep)
         if len(regions) <= _SHRINK * count or (keep == 0 and len(regions) < count):
-            levels.append(regions)
+            found.append(keep)
             count = len(regions)
-    return levels
+    return found
+
+
+def cut(program: Program, moved: Collection[str], keep: int, apart: Collection[str] = ()) -> Regions:
+    """The moved nodes as regions of one module each, modules told apart by the first ``keep`` parts of their path.
+
+    Nodes in ``apart`` are regions of one. With ``keep`` 0 and none apart these are as few regions as can be.
+    """
+    labels = {
+        node_id: node_id if node_id in apart else (_prefix(program.by_id[node_id].source.module, keep),)
+        for node_id in moved
+    }
+    return group_by_label(program, labels)
+
+
+def refined(program: Program, regions: Regions, apart: Collection[str]) -> Regions:
+    """These regions, with the nodes in ``apart`` taken out of them; what is left of a region stays convex."""
+    labels = {
+        node_id: node_id if node_id in apart else place for place, region in enumerate(regions) for node_id in region
+    }
+    return group_by_label(program, labels)
 
 
 def _prefix(module: str, keep: int) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from tapestry.backends.compiler import Compiler
-from tapestry.backends.registry import default_backend, ready_backend
+from tapestry.backends.registry import check_kind, default_backend, ready_backend
 from tapestry.errors import UsageError
 from tapestry.migration.coverage import measure_coverage
 from tapestry.migration.engine import Migration, Outcome, Progress, make_target
@@ -86,6 +86,7 @@ def migrate(
         resident = Resident(open_device(to))
         stack.callback(resident.device.close)
         chosen = ready_backend(backend or default_backend(resident.device.info.kind))
+        check_kind(chosen, resident.device.info)
         program = model if isinstance(model, Program) else _captured(model, sets[0])
         found = suite or carve(program, sets, eager=eager, progress=progress)
         _check_suite(found, program)
@@ -141,7 +142,7 @@ def summarise(
         findings=outcome.findings,
         blocked=_blocked(program, outcome),
         steps=outcome.steps,
-        program_runs=outcome.program_runs,
+        program_runs=outcome.program_runs + final.good,  # counting the launches takes one more
         operators=by_operator(outcome.replayed.results),
         nodes=_records(program, outcome),
     )

@@ -5,20 +5,21 @@ Not here: choosing a placement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
 from tapestry.backends.base import Backend
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.region_constants import RegionConstants
-from tapestry.backends.registry import ready_backend
+from tapestry.backends.registry import check_kind, ready_backend
 from tapestry.errors import UnsupportedError, UsageError
 from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.executable import Executable
 from tapestry.placement.layout import BoundStep, Layout
 from tapestry.placement.placement import Placement, read_options
-from tapestry.placement.plan import DeviceStep, SourceStep, plan_steps
+from tapestry.placement.plan import DeviceStep, SourceStep, placed_region, plan_steps
 from tapestry.program.program import Program
+from tapestry.program.region import Region
 from tapestry.runtime.bind import BoundRegion
 from tapestry.runtime.module import Compiled
 from tapestry.runtime.open import open_device
@@ -44,6 +45,7 @@ class Builder:
         self.compiler = compiler
         self.constants = ProgramConstants(program)
         self._backends = dict(backends or {})
+        self._regions: dict[tuple[str, ...], Region] = {}
 
     def backend(self, name: str) -> Backend:
         """The backend called ``name``, ready to be used."""
@@ -51,9 +53,16 @@ class Builder:
             self._backends[name] = ready_backend(name)
         return self._backends[name]
 
+    def region(self, nodes: Sequence[str]) -> Region:
+        """The region that these nodes make in a placement, as it is compiled."""
+        key = tuple(nodes)
+        if key not in self._regions:
+            self._regions[key] = placed_region(self.program, key)
+        return self._regions[key]
+
     def build(self, placement: Placement) -> Executable:
         """Compile, load and bind. Raises UsageError, UnsupportedError, CompileError or DeviceError with the reason."""
-        steps = plan_steps(self.program, placement)
+        steps = plan_steps(self.program, placement, self.region)
         jobs = {step.tag: self._start(step) for step in steps if isinstance(step, DeviceStep)}
         bound: list[SourceStep | BoundStep] = []
         try:
@@ -61,6 +70,8 @@ class Builder:
                 bound.append(step if isinstance(step, SourceStep) else self._bind(step, jobs[step.tag].result()))
             layout = Layout(self.program, bound)
         except BaseException:
+            for job in jobs.values():
+                job.cancel()
             for entry in bound:
                 if isinstance(entry, BoundStep):
                     entry.bound.close()
@@ -72,9 +83,7 @@ class Builder:
         backend = self.backend(placed.backend)
         resident = self._resident(placed.device)
         info = resident.device.info
-        if info.kind not in backend.device_kinds:
-            kinds = ", ".join(sorted(backend.device_kinds))
-            raise UsageError(f"backend {backend.name} runs on {kinds}, not on {info.name} ({info.kind})")
+        check_kind(backend, info)
         for node_id in step.region.nodes:
             reason = backend.refuses(self.program.by_id[node_id].call, info)
             if reason is not None:

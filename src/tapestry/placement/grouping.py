@@ -15,7 +15,8 @@ def group_by_label(program: Program, labels: Mapping[str, Hashable]) -> tuple[tu
     """Regions of the labelled nodes, in order of their first node.
 
     Every region holds nodes of one label; unlabelled nodes count as regions of one, so that no cycle runs through
-    them either. A node joins the latest region of its label that does not already lead to it through another one.
+    them either; random nodes keep their order. A node joins the first region of its label that does not already
+    lead to it through another one: with a single label, that gives as few regions as there can be.
     The invariant: what a region needs, transitively, never includes itself.
     """
     return _Grouping(program, labels).run()
@@ -36,6 +37,8 @@ class _Grouping:
             if node.id in self.program.folded:
                 continue
             above = {self.home[ref.name] for ref in operands(node.call) if ref.name in self.home}
+            if node.id in self.program.random_before:
+                above.add(self.home[self.program.random_before[node.id]])
             place = self._find(node.id, above)
             self.home[node.id] = place
             self.members[place].append(node.id)
@@ -46,7 +49,7 @@ class _Grouping:
         if node_id not in self.labels:
             return self._open()
         label = self.labels[node_id]
-        for place in reversed(self.by_label.setdefault(label, [])):
+        for place in self.by_label.setdefault(label, []):
             bit = 1 << place
             if not any(self.needs[other] & bit for other in above if other != place):
                 return place

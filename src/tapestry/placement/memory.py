@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tapestry.errors import TapestryError
 from tapestry.runtime.device import Buffer, Device
 
 
@@ -63,14 +64,22 @@ class SlotBuffers:
     def buffer(self, value: object) -> Buffer:
         """The buffer of a value, valid for the device's current generation."""
         if self._generation != self._device.generation:
-            self._generation = self._device.generation
-            self._buffers = []
-            for nbytes in self._plan.sizes:
-                self._buffers.append(self._device.alloc(nbytes))
+            self._allocate()
         return self._buffers[self._plan.slot_of[value]]
 
+    def _allocate(self) -> None:
+        generation, buffers = self._device.generation, list[Buffer]()
+        try:
+            for nbytes in self._plan.sizes:
+                buffers.append(self._device.alloc(nbytes))
+        except TapestryError:
+            for buffer in buffers:
+                self._device.free(buffer)
+            raise
+        self._buffers, self._generation = buffers, generation
+
     def close(self) -> None:
-        """Free the buffers."""
+        """Free the buffers. May be called again."""
         if self._generation == self._device.generation:
             for buffer in self._buffers:
                 self._device.free(buffer)

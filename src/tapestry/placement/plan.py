@@ -5,8 +5,9 @@ Plain data from a program and a placement. Not here: buffers, compilation, and r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from tapestry.placement.index_checks import IndexCheck, index_checks
 from tapestry.placement.placement import PlacedRegion, Placement
@@ -42,9 +43,15 @@ class DeviceStep:
 Step = SourceStep | DeviceStep
 
 
-def plan_steps(program: Program, placement: Placement) -> tuple[Step, ...]:
-    """Steps in an order that respects every edge. UsageError when the placement does not fit or has a cycle."""
+def plan_steps(
+    program: Program, placement: Placement, make_region: Callable[[Sequence[str]], Region] | None = None
+) -> tuple[Step, ...]:
+    """Steps in an order that respects every edge. UsageError when the placement does not fit or has a cycle.
+
+    ``make_region`` is placed_region of this program, for a caller that remembers what it gives.
+    """
     placement.check(program)
+    region_at = make_region or partial(placed_region, program)
     homes = {node_id: place for place, region in enumerate(placement.regions) for node_id in region.nodes}
     order = quotient_order(program, [region.nodes for region in placement.regions])
     steps: list[Step] = []
@@ -57,12 +64,24 @@ def plan_steps(program: Program, placement: Placement) -> tuple[Step, ...]:
             steps.append(_source_step(program, waiting))
             waiting = []
         placed = placement.regions[homes[group[0]]]
-        region = region_of(program, group)
+        region = region_at(group)
         checks = tuple(check for node_id in group for check in index_checks(program, program.by_id[node_id].call))
         steps.append(DeviceStep(f"r{homes[group[0]]}", placed, region, checks))
     if waiting:
         steps.append(_source_step(program, waiting))
     return tuple(steps)
+
+
+def placed_region(program: Program, nodes: Iterable[str]) -> Region:
+    """The region as a backend compiles it in a placement: indices made and used inside of it are handed out too.
+
+    Kernels do not raise for an index out of range, so the host looks at it. UsageError as region_of.
+    """
+    region = region_of(program, nodes)
+    made = {Ref(node_id, item) for node_id in region.nodes for item in range(len(program.by_id[node_id].call.outputs))}
+    checked = (check.index for node_id in region.nodes for check in index_checks(program, program.by_id[node_id].call))
+    inside = dict.fromkeys(ref for ref in checked if ref in made and ref not in region.outputs)
+    return replace(region, outputs=(*region.outputs, *inside)) if inside else region
 
 
 def _source_step(program: Program, nodes: Sequence[str]) -> SourceStep:

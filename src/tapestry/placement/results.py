@@ -10,47 +10,16 @@ from typing import cast
 
 import torch
 
-from tapestry.backends.transfer import with_layout
-from tapestry.errors import InputError, UsageError
+from tapestry.backends.transfer import copied, with_layout
 from tapestry.placement.constants import ProgramConstants
 from tapestry.program.graph import Ref
 from tapestry.program.interpret import Values
-from tapestry.program.program import Alias, Program, ProgramInput, ProgramOutput
+from tapestry.program.program import Alias, Program, ProgramOutput
 
 
 def check_arguments(program: Program, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
     """The caller's leaves by input name. InputError for another structure, shape, dtype, device or constant."""
-    try:
-        bound = program.bind(args, kwargs)
-    except UsageError as error:
-        raise InputError(str(error)) from error
-    for entry in program.inputs:
-        _check_leaf(entry, bound[entry.name])
-    return bound
-
-
-def _check_leaf(entry: ProgramInput, leaf: object) -> None:
-    if entry.spec is None:
-        same = type(leaf) is type(entry.value) and (
-            leaf == entry.value or (leaf != leaf and entry.value != entry.value)
-        )
-        if not same:
-            raise InputError(
-                f"argument {entry.path}: the program was captured for the constant {entry.value!r}, got {leaf!r}; "
-                "capture it again for another one"
-            )
-        return
-    if not isinstance(leaf, torch.Tensor):
-        raise InputError(f"argument {entry.path}: expected a tensor, got {type(leaf).__name__}")
-    if tuple(leaf.shape) != entry.spec.shape or leaf.dtype != entry.spec.dtype:
-        raise InputError(
-            f"argument {entry.path}: expected {entry.spec.dtype} {list(entry.spec.shape)}, "
-            f"got {leaf.dtype} {list(leaf.shape)}; capture the model again for other shapes"
-        )
-    if leaf.device.type != "cpu" or leaf.layout != torch.strided:
-        raise InputError(
-            f"argument {entry.path}: expected a dense tensor on the CPU, got {leaf.layout} on {leaf.device}"
-        )
+    return program.bind(args, kwargs)
 
 
 def collect(
@@ -77,15 +46,29 @@ def write_state(
     program: Program, values: Values, bound: Mapping[str, object], state: Mapping[str, torch.Tensor]
 ) -> None:
     """Copy written buffers into the state and written inputs into the caller's tensors, in place as eager does."""
-    fresh = {entry.name: cast("torch.Tensor", values[entry.result]) for entry in program.state}
+    targets = {
+        entry.name: state[entry.name] if entry.name in state else cast("torch.Tensor", bound[entry.name])
+        for entry in program.state
+    }
+    written = _storages(list(targets.values()))
+    fresh = {
+        entry.name: _apart(cast("torch.Tensor", values[entry.result]), targets[entry.name], written)
+        for entry in program.state
+    }
     for name, tensor in fresh.items():
-        target = state[name] if name in state else cast("torch.Tensor", bound[name])
-        if target.data_ptr() != tensor.data_ptr() or target.stride() != tensor.stride():
-            target.copy_(tensor.clone() if _shares(target, tensor) else tensor)
+        if not _same_memory(targets[name], tensor):
+            targets[name].copy_(tensor)
 
 
-def _shares(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+def _apart(tensor: torch.Tensor, target: torch.Tensor, written: set[int]) -> torch.Tensor:
+    """The new value, copied when it lies in memory that is about to be written (two buffers that change places)."""
+    if _same_memory(target, tensor) or tensor.untyped_storage().data_ptr() not in written:
+        return tensor
+    return tensor.clone()
+
+
+def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.data_ptr() == other.data_ptr() and one.stride() == other.stride() and one.shape == other.shape
 
 
 def _storages(values: list[object]) -> set[int]:
@@ -113,7 +96,7 @@ def _leaf(
     tensor = with_layout(tensor.detach(), output.spec)
     storage = tensor.untyped_storage().data_ptr()
     if storage in taken and tensor.numel():
-        tensor = tensor.clone(memory_format=torch.preserve_format)
+        tensor = copied(tensor, output.spec)
         storage = tensor.untyped_storage().data_ptr()
     taken.add(storage)
     return tensor

@@ -6,17 +6,20 @@ Not here: the caller's arguments and results (results).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
 import torch
 
 from tapestry.backends.transfer import from_storage, to_storage
+from tapestry.errors import DeviceError, DeviceLostError
 from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.layout import BoundStep, Layout, SourceCalls
 from tapestry.placement.plan import DeviceStep
 from tapestry.program.graph import Ref
-from tapestry.program.interpret import Values, run_calls
+from tapestry.program.interpret import Values, run_calls, run_program
+from tapestry.program.program import Program
 from tapestry.runtime.device import Buffer, Command
 
 
@@ -46,10 +49,23 @@ class Run:
         self.log = RunLog()
         self._on_device: dict[Ref, list[int]] = {}
         self._waiting: dict[int, list[Command]] = {}
-        self._unchecked: list[DeviceStep] = []
+        self._unchecked: dict[str, DeviceStep] = {}
+        self._start = dict(values)
 
     def all_steps(self) -> None:
-        """Run everything; afterwards every result of the program is in ``values``."""
+        """Run everything; afterwards every result of the program is in ``values``.
+
+        Where eager would raise for these inputs, so does this; a device's own error is raised only where eager is fine.
+        """
+        try:
+            self._run()
+        except DeviceLostError:
+            raise
+        except DeviceError as error:
+            raise_as_eager(self.layout.program, self._start, error)
+            raise
+
+    def _run(self) -> None:
         for entry in self.layout.steps:
             if isinstance(entry, BoundStep):
                 self._on_region(entry)
@@ -61,7 +77,7 @@ class Run:
             self._submit(where)
         for device in self.layout.devices:
             device.sync()
-        for step in self._unchecked:
+        for step in self._unchecked.values():
             for check in step.checks:
                 check.run(self._to_host(check.index), self.layout.program)
 
@@ -78,8 +94,8 @@ class Run:
             known = self.values.get(check.index)
             if isinstance(known, torch.Tensor):
                 check.run(known, self.layout.program)
-            elif entry.step not in self._unchecked:
-                self._unchecked.append(entry.step)
+            else:
+                self._unchecked[entry.step.tag] = entry.step
         slots = self.layout.slots[entry.where]
         inputs = [self._to_device(ref, entry) for ref in entry.step.region.inputs]
         outputs = [slots.buffer(ref) for ref in entry.step.region.outputs]
@@ -125,3 +141,17 @@ class Run:
         if commands:
             self.layout.device_of[where].submit(commands)
             self._waiting[where] = []
+
+
+def raise_as_eager(program: Program, start: Mapping[Ref, object], error: DeviceError) -> None:
+    """After a failed run: raise what eager raises for the same inputs and state, if it does.
+
+    The program runs on the source once more, for its exception only; its results are thrown away.
+    """
+    values: Values = {Ref(name): tensor for name, tensor in program.tensors.items()}
+    values.update(start)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            run_program(program, values)
+        except Exception as raised:
+            raise raised from error

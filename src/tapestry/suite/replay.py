@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,16 +16,14 @@ import torch
 from tapestry.backends.base import Backend, Options
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.region_constants import RegionConstants
-from tapestry.backends.registry import default_backend, ready_backend
+from tapestry.backends.registry import check_kind, default_backend, ready_backend
 from tapestry.backends.transfer import from_storage, to_storage
 from tapestry.errors import (
-    CompileError,
-    DeviceError,
     DeviceLostError,
     DeviceTimeoutError,
     InputError,
+    TapestryError,
     UnsupportedError,
-    UsageError,
 )
 from tapestry.numerics.judgement import Judgement, Metrics
 from tapestry.numerics.judging import judge
@@ -88,29 +86,24 @@ def replay_on(
     target: Target, suite: Suite, journal: Journal | None = None, progress: Progress | None = None
 ) -> ReplayResult:
     """Replay a suite on an open target. Cases answered in the journal are not run again."""
-    info = target.resident.device.info
-    if info.kind not in target.backend.device_kinds:
-        kinds = ", ".join(sorted(target.backend.device_kinds))
-        raise UsageError(f"backend {target.backend.name} runs on {kinds}, not on {info.name} ({info.kind})")
+    check_kind(target.backend, target.resident.device.info)
     tell = progress or (lambda what, done, total: None)
+    found = _from_journal(target, suite, journal)
     groups: dict[str, list[Case]] = {}
     for case in suite.cases:
-        groups.setdefault(case.graph, []).append(case)
-    found: dict[str, CaseResult] = {}
-    fresh = _from_journal(target, groups, journal, found)
-    for graph_text in fresh:
-        _prefetch(target, groups[graph_text][0])
-    done = len(found)
-    for graph_text in fresh:
-        for result in _replay_group(target, suite, groups[graph_text]):
-            found[result.case] = result
+        if case.id not in found:
+            groups.setdefault(case.graph, []).append(case)
+    for cases in groups.values():
+        _prefetch(target, cases[0])
+    for cases in groups.values():
+        for case, result in _replay_group(target, suite, cases):
+            found[case.id] = result
             if journal is not None:
-                case = next(entry for entry in groups[graph_text] if entry.id == result.case)
                 journal.put("case", case_key(target, case), result)
-            done += 1
-            tell("replaying", done, len(suite.cases))
+            tell("replaying", len(found), len(suite.cases))
     tell("replaying", len(suite.cases), len(suite.cases))
-    return ReplayResult(info.name, target.backend.name, tuple(found[case.id] for case in suite.cases))
+    name = target.resident.device.info.name
+    return ReplayResult(name, target.backend.name, tuple(found[case.id] for case in suite.cases))
 
 
 def case_key(target: Target, case: Case) -> str:
@@ -119,18 +112,17 @@ def case_key(target: Target, case: Case) -> str:
     return hashlib.sha256(f"{_JUDGING} {target.key(case.load_graph())}".encode() + content).hexdigest()
 
 
-def _from_journal(
-    target: Target, groups: dict[str, list[Case]], journal: Journal | None, found: dict[str, CaseResult]
-) -> list[str]:
-    """Fill ``found`` from the journal; returns the groups of which some case is still to be run."""
-    fresh: list[str] = []
-    for graph_text, cases in groups.items():
-        kept = [journal.get("case", case_key(target, case), CaseResult) if journal else None for case in cases]
-        if any(entry is None for entry in kept):
-            fresh.append(graph_text)
-            continue
-        found.update({case.id: entry for case, entry in zip(cases, kept, strict=True) if entry is not None})
-    return fresh
+def _from_journal(target: Target, suite: Suite, journal: Journal | None) -> dict[str, CaseResult]:
+    """The verdicts that the journal knows, by case."""
+    if journal is None:
+        return {}
+    kept = {case.id: journal.get("case", case_key(target, case), CaseResult) for case in suite.cases}
+    # Which case it is does not change its verdict, so it is not in the key.
+    return {
+        case.id: msgspec.structs.replace(entry, case=case.id, key=case.key, variant=case.variant)
+        for case in suite.cases
+        if (entry := kept[case.id]) is not None
+    }
 
 
 def _prefetch(target: Target, case: Case) -> None:
@@ -140,27 +132,41 @@ def _prefetch(target: Target, case: Case) -> None:
         target.compiler.start(target.backend, graph, info, target.options)
 
 
-def _replay_group(target: Target, suite: Suite, cases: Sequence[Case]) -> list[CaseResult]:
+def _replay_group(target: Target, suite: Suite, cases: Sequence[Case]) -> Iterator[tuple[Case, CaseResult]]:
     """Cases of one graph: compiled once, run one after the other."""
     graph = cases[0].load_graph()
     info = target.resident.device.info
     refused = next((reason for call in graph.calls if (reason := target.backend.refuses(call, info))), None)
     if refused is not None:
-        return [_ended(case, Verdict.UNSUPPORTED, refused) for case in cases]
+        yield from ((case, _ended(case, Verdict.UNSUPPORTED, refused)) for case in cases)
+        return
     try:
         compiled = target.compiler.compile(target.backend, graph, info, target.options)
         target.resident.module(compiled.module)
-    except UnsupportedError as error:
-        return [_ended(case, Verdict.UNSUPPORTED, str(error)) for case in cases]
-    except DeviceLostError as error:
-        target.resident.device.restart()
-        return [_ended(case, _lost(error), str(error)) for case in cases]
-    except (CompileError, DeviceError) as error:
-        return [_ended(case, Verdict.ERROR, str(error)) for case in cases]
+    except TapestryError as error:
+        _revive(target, error)
+        yield from ((case, _failed(case, error)) for case in cases)
+        return
     try:
-        return [_replay_case(target, suite, case, graph, compiled) for case in cases]
+        for case in cases:
+            yield case, _replay_case(target, suite, case, graph, compiled)
     finally:
         target.resident.release_module(compiled.module.digest)
+
+
+def _revive(target: Target, error: Exception) -> None:
+    if isinstance(error, DeviceLostError):
+        target.resident.device.restart()
+
+
+def _failed(case: Case, error: Exception) -> CaseResult:
+    """The verdict of a case that gave no result."""
+    if isinstance(error, DeviceLostError):
+        return _ended(case, _lost(error), str(error))
+    if isinstance(error, UnsupportedError | InputError):
+        return _ended(case, Verdict.UNSUPPORTED, str(error))
+    known = isinstance(error, TapestryError)
+    return _ended(case, Verdict.ERROR, str(error) if known else f"{type(error).__name__}: {error}")
 
 
 def _lost(error: DeviceLostError) -> Verdict:
@@ -176,13 +182,9 @@ def _replay_case(target: Target, suite: Suite, case: Case, graph: Graph, compile
     inputs = suite.inputs(case)
     try:
         got = run_once(target.resident, graph, compiled, inputs)
-    except (UnsupportedError, InputError) as error:
-        return _ended(case, Verdict.UNSUPPORTED, str(error))
-    except DeviceLostError as error:
-        target.resident.device.restart()
-        return _ended(case, _lost(error), str(error))
-    except DeviceError as error:
-        return _ended(case, Verdict.ERROR, str(error))
+    except (TapestryError, RuntimeError, ValueError) as error:  # the latter two from a backend's preparation graph
+        _revive(target, error)
+        return _failed(case, error)
     seconds = time.perf_counter() - begin
     judgement = judge_case(suite, case, graph, inputs, got)
     return CaseResult(

@@ -1,0 +1,159 @@
+"""One step of a migration: build a placement, run the whole program on real inputs, keep the answer.
+
+Not here: which placements to try (engine, merging), and comparing results (check).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+
+import msgspec
+import torch
+from torch.utils import _pytree as pytree
+
+from tapestry.errors import DeviceLostError, TapestryError
+from tapestry.migration.check import Checker, CheckResult, broken
+from tapestry.migration.result import Step
+from tapestry.numerics.verdict import Verdict
+from tapestry.placement.build import Builder
+from tapestry.placement.executable import Executable
+from tapestry.placement.placement import Placement, place_on
+from tapestry.program.inputs import InputSet
+from tapestry.program.program import Program, tensor_digest
+from tapestry.suite.journal import Journal
+from tapestry.suite.replay import Target
+
+#: Raised whenever the answer of the same step may change.
+_CHECKING = 2
+_GONE = frozenset({Verdict.CRASHED, Verdict.TIMEOUT})
+
+
+class Steps:
+    """Runs steps and remembers them in ``taken``. Steps take the input sets in turn, or the one that is ``pinned``."""
+
+    def __init__(
+        self, program: Program, inputs: Sequence[InputSet], target: Target, journal: Journal | None = None
+    ) -> None:
+        name = target.resident.device.info.name
+        self.program = program
+        self.target = target
+        self.device_name = name
+        self.checker = Checker(program, inputs)
+        self.builder = Builder(program, {name: target.resident}, target.compiler, {target.backend.name: target.backend})
+        self.taken: list[Step] = []
+        self.pinned: int | None = None
+        self._journal = journal
+        self._inputs_digest = _digest_inputs(inputs)
+        self._next_input = 0
+        self._region_keys: dict[tuple[str, ...], str] = {}
+        #: The last executable that was run: kernels and weights that the next one needs too stay on the device.
+        self._held: Executable | None = None
+
+    @property
+    def program_runs(self) -> int:
+        """How often the program was run: passes of one input set through all its calls."""
+        return self.checker.runs
+
+    def step(self, kind: str, regions: Sequence[Sequence[str]]) -> CheckResult:
+        """Check a placement on the next input set, or take the answer from the journal."""
+        place = self._next_input % len(self.checker.inputs) if self.pinned is None else self.pinned
+        self._next_input += 1
+        begin = time.perf_counter()
+        key = self._step_key(regions, place)
+        kept = self._journal.get("step", key, CheckResult) if self._journal else None
+        result = kept or self._run(regions, place)
+        if kept is None and self._journal is not None:
+            self._journal.put("step", key, result)
+        self.taken.append(
+            Step(
+                kind=kind,
+                nodes=sum(len(region) for region in regions),
+                regions=len(regions),
+                good=result.good,
+                max_rel_error=result.max_rel_error,
+                bound=result.bound,
+                seconds=time.perf_counter() - begin,
+                resumed=kept is not None,
+                reason=result.reason,
+            )
+        )
+        return result
+
+    def final(self, regions: Sequence[Sequence[str]]) -> tuple[CheckResult, Executable]:
+        """Check a placement on every input set; never from the journal. The executable is the caller's to close."""
+        try:
+            executable = self.builder.build(self.placement(regions))
+        except DeviceLostError:
+            self.target.resident.device.restart()
+            executable = self.builder.build(self.placement(regions))
+        self.release()
+        result = self.checker.check(executable, range(len(self.checker.inputs)))
+        self._revive(result)
+        return result, executable
+
+    def placement(self, regions: Sequence[Sequence[str]]) -> Placement:
+        """A placement of these regions on the target."""
+        return place_on(self.program, regions, self.target.backend, self.target.options, self.device_name)
+
+    def compiles(self, region: Sequence[str]) -> bool:
+        """Whether the backend compiles these nodes as one region; if not, that is remembered as a step."""
+        begin = time.perf_counter()
+        graph = self.builder.region(region).graph
+        info = self.target.resident.device.info
+        try:
+            self.target.compiler.compile(self.target.backend, graph, info, self.target.options)
+        except TapestryError as error:
+            reason = f"does not compile as one region: {error}"
+            seconds = time.perf_counter() - begin
+            self.taken.append(Step("merge", len(region), 1, False, None, None, seconds, False, reason))
+            return False
+        return True
+
+    def release(self) -> None:
+        """Free what the last step holds on the device."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def _run(self, regions: Sequence[Sequence[str]], place: int) -> CheckResult:
+        try:
+            executable = self.builder.build(self.placement(regions))
+        except TapestryError as error:
+            result = msgspec.structs.replace(broken(error), program_runs=0, failed_at=place)
+        else:
+            self.release()
+            self._held = executable
+            result = self.checker.check(executable, [place])
+        self._revive(result)
+        return result
+
+    def _revive(self, result: CheckResult) -> None:
+        if result.verdict in _GONE:
+            self.target.resident.device.restart()
+
+    def _step_key(self, regions: Sequence[Sequence[str]], place: int) -> str:
+        """Names everything that a check depends on: model, inputs, the cut, every compiled region, the source."""
+        parts = [
+            _CHECKING, self.program.content_hash, self._inputs_digest, place, torch.__version__,
+            [list(region) for region in regions], [self._region_key(tuple(region)) for region in regions],
+        ]  # fmt: skip
+        return hashlib.sha256(msgspec.json.encode([*map(str, parts)])).hexdigest()
+
+    def _region_key(self, region: tuple[str, ...]) -> str:
+        if region not in self._region_keys:
+            self._region_keys[region] = self.target.key(self.builder.region(region).graph)
+        return self._region_keys[region]
+
+
+def _digest_inputs(inputs: Sequence[InputSet]) -> str:
+    total = hashlib.sha256()
+    for entry in inputs:
+        for call in entry.calls:
+            for leaf in pytree.tree_leaves((call.args, dict(call.kwargs))):
+                text = tensor_digest(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf)
+                total.update(text.encode() + b"\n")
+            total.update(b"call\n")
+        total.update(b"set\n")
+    return total.hexdigest()
