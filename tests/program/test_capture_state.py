@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.eager import assert_like_eager
 from torch import Tensor, nn
 
+from support.eager import assert_like_eager
 from tapestry.errors import CaptureError
 from tapestry.program.capture import capture
 

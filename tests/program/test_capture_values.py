@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from support.eager import assert_like_eager
 from torch import Tensor, nn
 
+from support.eager import assert_like_eager
 from tapestry.program.inputs import CallArgs
 
 Pair = collections.namedtuple("Pair", "first second")
@@ -60,6 +60,13 @@ def reduced(a: Tensor) -> tuple[Tensor, Tensor]:
     return b, a + 1
 
 
+ONES = torch.ones(6)
+
+
+def defaulted(a: Tensor, b: Tensor = ONES) -> Tensor:
+    return a - b
+
+
 def nested(d: dict, pairs: list, *, k: dict) -> dict:
     return {"r": d["a"] + pairs[0][1], "n": None, "c": [3, "s", 2.5, True], "t": (pairs[0][0],), "k": k["q"][0] * 2}
 
@@ -70,7 +77,7 @@ ALONE = {
     "starred": (lambda *a, **k: a[0] - k["z"], CallArgs((X, Y), {"z": X, "w": Y})),
     "constants": (lambda x, n, s, f, b, i: (x * n * f if b else x, s, i), (X, 3, "abc", float("inf"), True, None)),
     "unused constants": (lambda x, f, s: x * 2, (X, float("nan"), "unused")),
-    "a default tensor": (lambda a, b=torch.ones(6): a - b, (X,)),
+    "a default tensor": (defaulted, (X,)),
     "a tensor twice": (lambda a, b: (a + b, b, a, b.t()), (X, X)),
     "no result": (lambda a: None, (X,)),
     "an operator itself": (torch.relu, (X,)),
@@ -113,7 +120,7 @@ CONSTRUCTS = {
     "no_grad and autocast off": (with_contexts, (X,)),
     "autocast to bfloat16": (reduced, (X,)),
     "checkpointing": (lambda x: torch.utils.checkpoint.checkpoint(lambda a: a.exp(), x, use_reentrant=False), (X,)),
-    "vmap": (lambda q: torch.vmap(lambda a: a.sum())(q), (X,)),
+    "vmap": (torch.vmap(lambda a: a.sum()), (X,)),
     "attention": (lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), (draw(1, 2, 4, 8),)),
     "as_strided": (lambda a: torch.as_strided(a, (2, 2), (1, 2), 1) * 2, (X,)),
 }

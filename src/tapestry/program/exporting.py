@@ -5,6 +5,7 @@ Not here: reading the exported program (capture), and running the model (aliasin
 
 from __future__ import annotations
 
+import logging
 import os
 import traceback
 import warnings
@@ -103,7 +104,9 @@ def _lines_recorded() -> Generator[None]:
 
     It keeps only those of functions called ``forward``, so that a line in a helper function would be lost.
     """
-    with patch.object(TracerBase, "_filter_traceback_frames", _user_frames):
+    # What fails is raised with its line: torch's own log of it would only fill the screen.
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    with patch.object(TracerBase, "_filter_traceback_frames", _user_frames), patch.object(log, "disabled", True):
         yield
 
 

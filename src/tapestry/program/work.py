@@ -12,7 +12,7 @@ from tapestry.program import traits
 from tapestry.program.graph import Call, TensorSpec, operands
 from tapestry.program.program import Program
 
-_PRODUCTS = {"mm", "bmm", "matmul", "linear", "addmm", "baddbmm", "mv", "dot", "einsum", "_int_mm"}
+_PRODUCTS = {"mm", "bmm", "matmul", "linear", "addmm", "baddbmm", "mv", "dot", "_int_mm"}
 _CONVOLUTIONS = {"convolution"} | {f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3)}
 
 
@@ -37,15 +37,29 @@ def work_of(program: Program, node_id: str) -> Work:
 def _flops(program: Program, call: Call) -> int:
     base = traits.base_name(call.target)
     elements = sum(spec.numel for spec in call.outputs if spec is not None)
+    if base == "einsum":
+        return _einsum(program, call, elements)
     if base in _PRODUCTS:
         return 2 * elements * _inner(program, call)
     if base in _CONVOLUTIONS:
         return _convolution(program, call, elements)
     if "scaled_dot_product" in base:
-        query, key = _specs(program, call)[:2]
-        return 4 * prod(query.shape) * key.shape[-2]
+        query, key, value = _specs(program, call)[:3]
+        return 2 * prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
     floating = any(spec is not None and spec.dtype.is_floating_point for spec in call.outputs)
-    return max(elements, sum(spec.numel for spec in _specs(program, call))) if floating else 0
+    # A reduction works on every element of its input, any other operator on those of its result.
+    return max([elements, *(spec.numel for spec in _specs(program, call))]) if floating else 0
+
+
+def _einsum(program: Program, call: Call, elements: int) -> int:
+    """One multiply-add for every combination of indices; what an ellipsis stands for is counted in the result."""
+    equation = str(traits.argument(call, "equation")).replace(" ", "")
+    terms, _, result = equation.replace("...", "").partition("->")
+    sizes: dict[str, int] = {}
+    for term, spec in zip(terms.split(","), _specs(program, call), strict=True):
+        sizes.update(zip(reversed(term), reversed(spec.shape), strict=False))
+    summed = set(sizes) - set(result) if "->" in equation else {name for name in sizes if terms.count(name) > 1}
+    return 2 * elements * prod(sizes[name] for name in summed)
 
 
 def _inner(program: Program, call: Call) -> int:
