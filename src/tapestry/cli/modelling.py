@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from tapestry.program.program import Program
 
 
-def load(name: str) -> LoadedModel:
+def load(name: str, trust_pickle: bool = False) -> LoadedModel:
     """The model called ``name``; says so when it is in training mode and that makes a difference."""
     from tapestry.models.load import differs_in_training, load_model
 
-    loaded = load_model(name)
+    loaded = load_model(name, trust_pickle)
     if differs_in_training(loaded):
         err.print(f"note: {name} is in training mode (dropout, batch norm); return module.eval() for inference")
     return loaded

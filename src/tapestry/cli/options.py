@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="demo:minilm or FILE.py:FACTORY.", show_default=False)]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="demo:minilm, zoo:NAME, hf:DIR, FILE.pt2 or FILE.py:FACTORY.", show_default=False
+    ),
+]
+TrustPickle = Annotated[
+    bool, typer.Option("--trust-pickle", help="Unpickle a .pt2 file that needs it: runs whatever code it holds.")
+]
 To = Annotated[str, typer.Option("--to", metavar="DEVICE", help="The target: opencl, opencl:1, cpu.")]
 Backend = Annotated[str, typer.Option("--backend", metavar="NAME", help="Default: the one for the device's kind.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]

@@ -1,6 +1,6 @@
-"""Finding the model that a user names: a demo or a factory in a Python file.
+"""Finding the model that a user names: a demo, a model of the zoo, a directory, a .pt2 file, a factory.
 
-Not here: the demos themselves.
+Not here: the demos and the readers of each form themselves.
 """
 
 from __future__ import annotations
@@ -18,21 +18,35 @@ from tapestry.errors import UsageError
 from tapestry.models.loaded import LoadedModel
 from tapestry.program.inputs import CallArgs, InputSet
 
-_FORMS = "demo:minilm or FILE.py:FACTORY"
+_FORMS = "demo:minilm, zoo:NAME, hf:DIR, FILE.pt2 or FILE.py:FACTORY"
 
 
-def load_model(name: str) -> LoadedModel:
+def load_model(name: str, trust_pickle: bool = False) -> LoadedModel:
     """The model called ``name``.
 
+    ``demo:minilm`` and ``zoo:NAME`` come with Tapestry. ``hf:DIR`` is a Hugging Face directory and ``FILE.pt2`` what
+    torch.export.save wrote; neither runs code from the files, unless ``trust_pickle`` lets a .pt2 file be unpickled.
     ``FILE.py:FACTORY`` names a function without arguments that returns ``(module, args)`` or
     ``(module, args, kwargs)``; a list of argument tuples in place of ``args`` means consecutive calls. Loading runs
-    that file. Raises UsageError for a name that is none or a factory that does not deliver, EnvironmentProblem when
-    a demo's packages are missing.
+    that file. Raises UsageError for a name that is none, a file that is refused or a factory that does not deliver,
+    EnvironmentProblem when the packages that a model needs are missing.
     """
     if name == "demo:minilm":
         from tapestry.models.minilm import load_minilm
 
         return load_minilm()
+    if name.startswith("zoo:"):
+        from tapestry.models.zoo.registry import load_zoo
+
+        return load_zoo(name)
+    if name.startswith("hf:"):
+        from tapestry.models.huggingface import load_huggingface
+
+        return load_huggingface(name.removeprefix("hf:"))
+    if name.endswith(".pt2"):
+        from tapestry.models.pt2.load import load_pt2
+
+        return load_pt2(name, trust_pickle)
     path, _, factory = name.rpartition(":")
     if path.endswith(".py"):
         return _from_factory(name, Path(path), factory)

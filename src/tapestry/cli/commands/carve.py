@@ -21,6 +21,7 @@ def carve(
     ),
     budget: Annotated[int, typer.Option("--budget", metavar="MIB", help="Room for activations, in MiB.", min=1)] = 512,
     json: options.Json = None,
+    trust_pickle: options.TrustPickle = False,
 ) -> None:
     """Run MODEL on its inputs and store a suite of operator tests."""
     from tapestry.cli.modelling import capture_model, load
@@ -28,7 +29,7 @@ def carve(
     from tapestry.suite.store import save_suite
 
     begin = time.perf_counter()
-    loaded = load(model)
+    loaded = load(model, trust_pickle)
     program = capture_model(loaded)
     with progress() as tell:
         suite = carve_program(program, loaded.inputs, budget << 20, eager=loaded.module, progress=tell)

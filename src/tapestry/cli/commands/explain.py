@@ -25,6 +25,7 @@ def explain(
         list[str] | None, typer.Option("--backend", metavar="NAME", help="Ask this backend; may be repeated.")
     ] = None,
     json: options.Json = None,
+    trust_pickle: options.TrustPickle = False,
 ) -> None:
     """Say what each backend makes of NODE: unsupported, compile error, wrong or right, and why."""
     from tapestry.backends.compiler import Compiler
@@ -36,7 +37,7 @@ def explain(
     from tapestry.suite.carve import carve
 
     begin = time.perf_counter()
-    loaded = load(model)
+    loaded = load(model, trust_pickle)
     program = capture_model(loaded)
     find_node(program, node)
     resident = Resident(open_device(to))

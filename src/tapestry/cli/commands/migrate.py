@@ -30,6 +30,7 @@ def migrate(
     json: options.Json = None,
     journal: options.JournalDir = None,
     fresh: options.Fresh = False,
+    trust_pickle: options.TrustPickle = False,
 ) -> None:
     """Move MODEL to a device step by step, with the whole model checked at every step."""
     from tapestry.cli.modelling import capture_model, load
@@ -38,7 +39,7 @@ def migrate(
     from tapestry.suite.journal import remove
 
     begin = time.perf_counter()
-    loaded = load(model)
+    loaded = load(model, trust_pickle)
     program = capture_model(loaded)
     folder = journal or journal_folder(f"migrate {model} {program.graph_hash} {to} {backend}")
     if fresh:
