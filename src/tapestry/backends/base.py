@@ -1,21 +1,29 @@
 """What a backend is: it turns regions into something a device runs, and says through rules what it supports.
 
-Not here: any backend, and the registry.
+Not here: any backend, the registry, and the kinds of rules (rules).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
 
+from tapestry.backends.rules.index import GraphIndex
+from tapestry.backends.rules.rule import NO_RULE, Allowed, Match, Matchable, Rule, RuleError, When
+from tapestry.backends.rules.single import AnyOp, CallRule, Ops
 from tapestry.program.graph import Call, Graph
-from tapestry.program.serial import overload_name
 from tapestry.runtime.device import DeviceInfo
 from tapestry.runtime.module import Compiled
+
+__all__ = [
+    "AnyOp", "Availability", "Backend", "CallRule", "Match", "Ops", "Options", "Rule", "RuleAnswer", "RuleError",
+    "When",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,40 +41,12 @@ class Options(msgspec.Struct, frozen=True):
         return ",".join(f"{key}={value}" for key, value in msgspec.structs.asdict(self).items())
 
 
-#: Looks at one call on a device: None is yes, a string says why not.
-When = Callable[[Call, DeviceInfo], str | None]
-
-
-class Rule(ABC):
-    """Says of the calls of a graph whether the backend takes them."""
-
-    @abstractmethod
-    def refuses(self, call: Call, info: DeviceInfo) -> str | None:
-        """None when this rule takes the call, else the reason why not."""
-
-
 @dataclass(frozen=True)
-class Ops(Rule):
-    """Single operators by overload name (``aten.linear.default``), with a condition."""
+class RuleAnswer:
+    """What one rule of a backend says of a node: taken when ``reason`` is None."""
 
-    names: frozenset[str]
-    when: When | None = None
-
-    def refuses(self, call: Call, info: DeviceInfo) -> str | None:
-        name = overload_name(call.target)
-        if name not in self.names:
-            return f"no rule for {name}"
-        return self.when(call, info) if self.when else None
-
-
-@dataclass(frozen=True)
-class AnyOp(Rule):
-    """Every operator that a condition lets through: for backends whose own importer is the judge."""
-
-    when: When
-
-    def refuses(self, call: Call, info: DeviceInfo) -> str | None:
-        return self.when(call, info)
+    rule: Rule
+    reason: str | None
 
 
 class Backend(ABC):
@@ -101,12 +81,45 @@ class Backend(ABC):
         """Versions of everything that shapes the result: part of every cache key."""
 
     def refuses(self, call: Call, info: DeviceInfo) -> str | None:
-        """None when some rule takes the call; else the most telling reason."""
-        reasons: list[str] = []
-        for rule in self.rules():
-            reason = rule.refuses(call, info)
-            if reason is None:
-                return None
-            reasons.append(reason)
-        telling = [reason for reason in reasons if not reason.startswith("no rule for ")]
-        return (telling or reasons or ["the backend has no rules"])[0]
+        """None when some rule takes the call alone, whatever graph it stands in; else the most telling reason."""
+        with self._named_in_errors():
+            return _telling(rule.refuses(call, info) for rule in self.rules())
+
+    def refuses_in(self, graph: Matchable, node: str, info: DeviceInfo) -> str | None:
+        """None when some rule takes the node as a region of its own, judged in its graph; else the telling reason."""
+        index = GraphIndex.of(graph)
+        with self._named_in_errors():
+            return _telling(rule.refuses_in(index, node, info) for rule in self.rules())
+
+    def matches(self, graph: Matchable, info: DeviceInfo, allowed: Allowed | None = None) -> Iterator[Match]:
+        """The regions of a graph that the rules take, rule by rule; they may overlap. RuleError for a faulty rule."""
+        index = GraphIndex.of(graph)
+        with self._named_in_errors():
+            for rule in self.rules():
+                yield from rule.matches(index, info, allowed)
+
+    def explain(
+        self, graph: Matchable, node: str, info: DeviceInfo, allowed: Allowed | None = None
+    ) -> tuple[RuleAnswer, ...]:
+        """What each rule says of a node. UsageError when the graph has no such node."""
+        index = GraphIndex.of(graph)
+        with self._named_in_errors():
+            return tuple(RuleAnswer(rule, rule.explain(index, node, info, allowed)) for rule in self.rules())
+
+    @contextmanager
+    def _named_in_errors(self) -> Generator[None]:
+        try:
+            yield
+        except RuleError as error:
+            raise RuleError(f"backend {self.name}: {error}") from error
+
+
+def _telling(answers: Iterable[str | None]) -> str | None:
+    """None when an answer is yes; else the first reason that speaks of the operator."""
+    reasons: list[str] = []
+    for reason in answers:
+        if reason is None:
+            return None
+        reasons.append(reason)
+    telling = [reason for reason in reasons if not reason.startswith(NO_RULE)]
+    return (telling or reasons or ["the backend has no rules"])[0]
