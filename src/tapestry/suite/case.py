@@ -17,6 +17,8 @@ from tapestry.program.serial import loads
 #: Marks an oracle output that equals the source's exactly: a copy, an index, an integer result.
 SAME_AS_SOURCE = "="
 
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 class Case(msgspec.Struct, frozen=True):
     """One carved operator test.
@@ -129,9 +131,7 @@ def with_strides(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     storage = torch.zeros(extent, dtype=tensor.dtype)
     places = torch.arange(extent).as_strided(shape, stride).reshape(-1)
-    # 8-bit floats cannot be written by index; their bytes can.
-    plain, written = tensor.reshape(-1), storage
-    if tensor.is_floating_point() and tensor.dtype.itemsize == 1:
-        plain, written = plain.view(torch.uint8), storage.view(torch.uint8)
-    written[places] = plain
+    # Not every dtype can be written by index; integers of the same size can, and keep every bit.
+    bits = _INTEGERS.get(tensor.dtype.itemsize, tensor.dtype)
+    storage.view(bits)[places] = tensor.reshape(-1).view(bits)
     return storage.as_strided(shape, stride)

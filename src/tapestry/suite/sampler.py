@@ -39,8 +39,8 @@ class Samples:
     """The samples kept for one operator key.
 
     A call is kept while ``limit`` is not reached and it shows a token that no kept sample has. After that only a
-    rare token (NaN, infinities, zeros, subnormals, extremes) gets a call in, in place of a kept one whose rare
-    tokens others show as well. The call with the largest magnitude seen at each input is always kept, beyond the
+    rare token (NaN, infinities, zeros, subnormals, extremes) gets a call in: in place of a kept one whose rare
+    tokens others show as well, or else beyond the limit, up to twice as many. The call with the largest magnitude seen at each input is always kept, beyond the
     limit: later layers' outliers are the point.
     """
 
@@ -72,7 +72,7 @@ class Samples:
     def _has_room(self, fresh: frozenset[tuple[int, str]]) -> bool:
         if len(self.kept) < self.limit:
             return bool(fresh) or not self.kept
-        return bool(_rare(fresh)) and self._spared() is not None
+        return bool(_rare(fresh)) and (len(self.kept) < 2 * self.limit or self._spared() is not None)
 
     def _spared(self) -> Sample | None:
         """The latest kept sample whose rare tokens are all shown by another kept one."""
