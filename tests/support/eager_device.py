@@ -8,11 +8,13 @@ from support.mock_device import MockDevice, MockKernel, MockProgram
 from tapestry.backends.cache import CompileCache
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.eager import Eager
+from tapestry.errors import DeviceError
 from tapestry.placement.build import Builder
 from tapestry.placement.executable import Executable
 from tapestry.placement.grouping import group_by_label
 from tapestry.placement.placement import place_on
 from tapestry.program.program import Program
+from tapestry.runtime.device import Call
 from tapestry.runtime.drivers.host import resolve_loader
 from tapestry.runtime.module import Artifact, KernelModule
 from tapestry.runtime.resident import Resident
@@ -29,6 +31,12 @@ class EagerMockDevice(MockDevice):
             return super()._build(module)
         self.loads += 1
         return resolve_loader(module.loader)(module.payload)
+
+    def _call(self, program: dict[str, MockKernel] | MockProgram, call: Call) -> None:
+        try:
+            super()._call(program, call)
+        except (LookupError, RuntimeError, ValueError) as error:
+            raise DeviceError(f"an artifact failed: {type(error).__name__}: {error}") from error
 
 
 def whole(program: Program) -> Mapping[str, Hashable]:

@@ -1,53 +1,36 @@
-"""Programs written down by hand: small graphs for tests that need no model."""
+"""Programs made by hand: small graphs wired as a test says, without the seconds that capturing takes."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 
 import torch
 from torch.utils import _pytree as pytree
 
-from tapestry.program.graph import Argument, Call, Ref, TensorSpec
-from tapestry.program.program import Node, Program, ProgramInput, ProgramOutput, Source, State
+from tapestry.program.graph import Call, Ref, TensorSpec
+from tapestry.program.program import Node, Program, ProgramInput, ProgramOutput, Source
 
-SPEC = TensorSpec((4,), (1,), torch.float32)
-_NOWHERE = Source("", 0, "", "", "")
-
-
-def call(
-    name: str,
-    target: torch._ops.OpOverload,
-    *args: Argument,
-    outputs: Sequence[TensorSpec | None] = (SPEC,),
-    **kwargs: Argument,
-) -> Call:
-    """A call whose results have SPEC unless told otherwise; several results make it a tuple."""
-    return Call(name, target, args, tuple(kwargs.items()), tuple(outputs), len(outputs) > 1)
+#: Node number k adds two earlier values (0 is the input), both by their number.
+Wires = tuple[tuple[int, int], ...]
 
 
-def program_of(
-    calls: Sequence[Call],
-    outputs: Sequence[Ref],
-    inputs: Mapping[str, TensorSpec] | None = None,
-    tensors: Mapping[str, torch.Tensor] | None = None,
-    state: Sequence[State] = (),
-) -> Program:
-    """A program of these calls; one input ``input:x`` of SPEC unless told otherwise."""
-    given = {"input:x": SPEC} if inputs is None else inputs
-    leaves = tuple(torch.zeros(0) for _ in given)
-    specs = {entry.name: entry.outputs for entry in calls}
+def wired(wires: Wires, random: frozenset[int] = frozenset(), modules: tuple[str, ...] = ()) -> Program:
+    """A program over vectors of two; nodes in ``random`` draw numbers instead. All values are results.
 
-    def spec(ref: Ref) -> TensorSpec | None:
-        return specs[ref.name][ref.item] if ref.name in specs else given.get(ref.name, SPEC)
-
-    return Program(
-        "written",
-        tuple(ProgramInput(name, name, entry) for name, entry in given.items()),
-        dict(tensors or {}),
-        tuple(Node(entry, entry.name, _NOWHERE) for entry in calls),
-        tuple(ProgramOutput(ref, spec(ref)) for ref in outputs),
-        tuple(state),
-        {},
-        pytree.tree_flatten((leaves, {}))[1],
-        pytree.tree_flatten(tuple(outputs))[1],
-    )
+    ``modules`` gives the module path of each node.
+    """
+    x = torch.ones(2)
+    spec = TensorSpec.of(x)
+    names = ["input:x", *(f"n{place}" for place in range(len(wires)))]
+    nodes: list[Node] = []
+    for place, (left, right) in enumerate(wires):
+        if place in random:
+            call = Call(names[place + 1], torch.ops.aten.rand_like.default, (Ref(names[left]),), (), (spec,))
+        else:
+            operands = (Ref(names[left]), Ref(names[right]))
+            call = Call(names[place + 1], torch.ops.aten.add.Tensor, operands, (), (spec,))
+        module = modules[place] if modules else ""
+        nodes.append(Node(call, call.name, Source("wired.py", place + 1, "", module, "Module")))
+    outputs = tuple(ProgramOutput(Ref(name), spec) for name in names[1:])
+    in_spec = pytree.tree_flatten(((x,), {}))[1]
+    out_spec = pytree.tree_flatten([x] * len(outputs))[1]
+    inputs = (ProgramInput("input:x", "x", spec),)
+    return Program("wired", inputs, {}, tuple(nodes), outputs, (), {}, in_spec, out_spec)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import threading
 from pathlib import Path
 
 import msgspec
@@ -46,14 +46,20 @@ def cache_key(graph_key: str, fingerprint: str, options: str, info: DeviceInfo) 
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write beside the path, then rename over it; nothing is left behind when that fails. OSError when it does."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:32]}.", dir=path.parent)
+    """Write beside the path, then rename over it; nothing is left behind when that fails. OSError when it does.
+
+    A path that is there and is no regular file (a pipe, /dev/stdout) is written to as it is.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    beside = path.with_name(f".{path.name[:64]}.{os.getpid()}-{threading.get_ident()}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with beside.open("xb") as file:
             file.write(data)
-        os.replace(name, path)
+        beside.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
 
 

@@ -21,6 +21,8 @@ def merge_depths(program: Program, moved: Collection[str]) -> list[int]:
 
     Empty when there is nothing to merge.
     """
+    if len(moved) < 2:
+        return []
     depth = max((node.source.module.count(".") + 1 for node in program.nodes if node.source.module), default=0)
     found: list[int] = []
     count = len(moved)

@@ -70,8 +70,6 @@ class Builder:
                 bound.append(step if isinstance(step, SourceStep) else self._bind(step, jobs[step.tag].result()))
             layout = Layout(self.program, bound)
         except BaseException:
-            for job in jobs.values():
-                job.cancel()
             for entry in bound:
                 if isinstance(entry, BoundStep):
                     entry.bound.close()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch.utils import _pytree as pytree
 
+from tapestry.errors import UsageError
 from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.layout import Layout
 from tapestry.placement.placement import Placement
@@ -37,6 +38,7 @@ class Executable:
         self.log = RunLog()
         #: The program's own buffers that it writes, by value name.
         self.state: dict[str, torch.Tensor] = {}
+        self._closed = False
         self.reset()
 
     def reset(self) -> None:
@@ -50,6 +52,8 @@ class Executable:
 
     def run(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[object]:
         """Run once; the leaves of the result, in order."""
+        if self._closed:
+            raise UsageError("this executable was closed; build the placement again")
         bound = check_arguments(self.program, args, kwargs)
         values: Values = {Ref(name): value for name, value in bound.items()}
         values.update({Ref(name): tensor for name, tensor in self.state.items()})
@@ -61,6 +65,7 @@ class Executable:
 
     def close(self) -> None:
         """Free everything this executable holds on devices. May be called again."""
+        self._closed = True
         self.layout.close()
 
     def __enter__(self) -> Executable:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
@@ -15,26 +16,37 @@ from tapestry.program.graph import Call, Ref, TensorSpec, operands, refs_in
 from tapestry.program.interpret import resolve
 from tapestry.program.program import Program
 
+#: Operators that index ``self`` along ``dim``; eager takes no negative index, but for index_fill.
 _ALONG_DIM = frozenset(
-    ["gather", "index_select", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill"]
-    + ["index_reduce"]
-)
+    {
+        "gather", "index_select", "scatter", "scatter_add", "scatter_reduce",
+        "index_add", "index_copy", "index_fill", "index_reduce",
+    }
+)  # fmt: skip
+#: Operator → the argument that is indexed along its first dimension, and the one with the indices.
+_ROWS = {"embedding": ("weight", "indices"), "_embedding_bag": ("weight", "indices")}
+_LOSSES = frozenset({"nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss2d", "nll_loss_nd"})
+_UNPOOLS = frozenset({"max_unpool2d", "max_unpool3d"})
 
 
 @dataclass(frozen=True)
 class IndexCheck:
-    """The integers in ``index`` must lie in [low, high), or the call raises."""
+    """The integers in ``index`` must lie in [low, high) or be ``ignored``, or the call raises."""
 
     call: Call
     index: Ref
     low: int
     high: int
+    ignored: int | None = None
 
     def run(self, values: torch.Tensor, program: Program) -> None:
         """Raise what eager raises for this call when an index is out of range."""
         if values.numel() == 0:
             return
-        low, high = (int(entry.item()) for entry in torch.aminmax(values))
+        looked_at = values if self.ignored is None else values[values != self.ignored]
+        if looked_at.numel() == 0:
+            return
+        low, high = (int(entry.item()) for entry in torch.aminmax(looked_at))
         if low >= self.low and high < self.high:
             return
         _raise_as_eager(self, values, program)
@@ -64,17 +76,29 @@ def index_checks(program: Program, call: Call) -> tuple[IndexCheck, ...]:
 
 def _checks(program: Program, call: Call) -> Iterator[IndexCheck]:
     base = traits.base_name(call.target)
-    if base == "embedding":
-        rows = _spec(program, call, "weight").shape[0]
-        yield from _each(call, "indices", 0, rows)
+    if base in _ROWS:
+        table, index = _ROWS[base]
+        yield from _each(call, index, 0, _spec(program, call, table).shape[0])
     elif base in _ALONG_DIM:
         shape = _spec(program, call, "self").shape
         dim = traits.argument(call, "dim")
         size = shape[dim] if isinstance(dim, int) and shape else 1
-        yield from _each(call, "index", 0, size)
-    elif base == "take":
+        yield from _each(call, "index", -size if base == "index_fill" else 0, size)
+    elif base in {"take", "put"}:
         count = _spec(program, call, "self").numel
         yield from _each(call, "index", -count, count)
+    elif base in _LOSSES:
+        classes = _spec(program, call, "self").shape[-1 if len(_spec(program, call, "self").shape) == 1 else 1]
+        ignored = traits.argument(call, "ignore_index")
+        yield from _each(call, "target", 0, classes, ignored if isinstance(ignored, int) else None)
+    elif base in _UNPOOLS:
+        sizes = traits.argument(call, "output_size")
+        if isinstance(sizes, tuple):
+            yield from _each(call, "indices", 0, prod(size for size in sizes if isinstance(size, int)))
+    elif base == "one_hot":
+        classes = traits.argument(call, "num_classes")
+        if isinstance(classes, int) and classes > 0:
+            yield from _each(call, "self", 0, classes)
     elif base in {"index", "index_put", "_unsafe_index", "_unsafe_index_put"}:
         yield from _indexing(program, call)
 
@@ -95,9 +119,9 @@ def _indexing(program: Program, call: Call) -> Iterator[IndexCheck]:
         dim += 1
 
 
-def _each(call: Call, name: str, low: int, high: int) -> Iterator[IndexCheck]:
+def _each(call: Call, name: str, low: int, high: int, ignored: int | None = None) -> Iterator[IndexCheck]:
     for ref in refs_in(traits.argument(call, name)):
-        yield IndexCheck(call, ref, low, high)
+        yield IndexCheck(call, ref, low, high, ignored)
 
 
 def _spec(program: Program, call: Call, name: str) -> TensorSpec:

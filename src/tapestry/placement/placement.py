@@ -5,14 +5,13 @@ A placement is plain data that is saved and loaded. Not here: making one (migrat
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from tapestry.backends.base import Backend, Options
+from tapestry.backends.cache import replace_file
 from tapestry.errors import FormatError, UsageError
 from tapestry.program.program import Program
 
@@ -45,11 +44,9 @@ class Placement(msgspec.Struct, frozen=True):
         data = msgspec.json.format(msgspec.json.encode(self), indent=1)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as handle:
-                handle.write(data)
-            os.replace(handle.name, target)
+            replace_file(target, data)
         except OSError as error:
-            raise UsageError(f"cannot store a placement at {target}: {error}") from error
+            raise UsageError(f"cannot store a placement at {target}: {error.strerror or error}") from error
 
     @staticmethod
     def load(path: Path | str) -> Placement:
@@ -110,7 +107,12 @@ def option_values(options: Options) -> dict[str, str | int | float | bool]:
 
 def read_options(backend: Backend, values: Mapping[str, object]) -> Options:
     """Options of this backend from plain values. UsageError for a name or value that it does not have."""
+    kind = type(backend.options()[0])
+    unknown = sorted(set(values) - set(kind.__struct_fields__))
+    if unknown:
+        known = ", ".join(kind.__struct_fields__) or "none"
+        raise UsageError(f"backend {backend.name} does not take the option {unknown[0]!r}; it has: {known}")
     try:
-        return msgspec.convert(dict(values), type=type(backend.options()[0]), strict=False)
+        return msgspec.convert(dict(values), type=kind, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"backend {backend.name} does not take the options {dict(values)}: {error}") from error
