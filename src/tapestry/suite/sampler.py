@@ -40,8 +40,8 @@ class Samples:
 
     A call is kept while ``limit`` is not reached and it shows a token that no kept sample has. After that only a
     rare token (NaN, infinities, zeros, subnormals, extremes) gets a call in: in place of a kept one whose rare
-    tokens others show as well, or else beyond the limit, up to twice as many. The call with the largest magnitude seen at each input is always kept, beyond the
-    limit: later layers' outliers are the point.
+    tokens others show as well, or else beyond the limit, up to twice as many. The call with the largest magnitude
+    seen at each input is always kept, too: later layers' outliers are the point.
     """
 
     limit: int

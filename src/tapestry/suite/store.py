@@ -25,6 +25,7 @@ _MANIFEST = "suite.json"
 #: Tensors files are named by content, so that a new one never overwrites the one that the old manifest names.
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 _TEMPORARY = ".writing-"
+_PAIRS = ".pairs"
 #: Stands for the manifest's own checksum while it is computed.
 _NO_CHECKSUM = "0" * 64
 
@@ -74,7 +75,7 @@ def _is_ours(path: Path) -> bool:
 def _write(suite: Suite, path: Path) -> int:
     temporary = path / f"{_TEMPORARY}tensors"
     try:
-        save_file(_apart(suite.tensors), temporary)
+        save_file(_apart(_real(suite.tensors)), temporary)
     except SafetensorError as error:
         raise OSError(str(error)) from error
     checksum = file_sha256(temporary)
@@ -114,6 +115,24 @@ def _clean(path: Path, fresh: bool) -> None:
         return  # litter is harmless, and the next save tries again
 
 
+def _real(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Complex tensors as pairs of real numbers under a marked name: safetensors has no complex128."""
+    found: dict[str, torch.Tensor] = {}
+    for digest, tensor in tensors.items():
+        if tensor.is_complex():
+            found[digest + _PAIRS] = torch.view_as_real(tensor.resolve_conj())
+        else:
+            found[digest] = tensor
+    return found
+
+
+def _complex(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {
+        name.removesuffix(_PAIRS): torch.view_as_complex(tensor) if name.endswith(_PAIRS) else tensor
+        for name, tensor in tensors.items()
+    }
+
+
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors contiguous and in memory of their own, which is what safetensors takes; copied only where needed."""
     taken: set[int] = set()
@@ -144,7 +163,7 @@ def load_suite(path: Path) -> Suite:
                 f"{tensors_file} is damaged: expected sha256 {manifest.tensors_sha256[:12]}…, got {found[:12]}…; "
                 "carve it again or restore the file"
             )
-        tensors = load_file(tensors_file)
+        tensors = _complex(load_file(tensors_file))
     except (OSError, SafetensorError) as error:
         raise FormatError(f"{tensors_file} cannot be read: {error}; carve it again") from error
     _check_references(manifest.cases, tensors, path)
