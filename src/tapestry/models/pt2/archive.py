@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -79,7 +79,7 @@ class Archive:
 
 
 @contextmanager
-def open_archive(path: Path) -> Iterator[Archive]:
+def open_archive(path: Path) -> Generator[Archive]:
     """List an archive and judge every entry by its name. Nothing is unpacked.
 
     UsageError naming the first entry that is refused; FormatError for a file that is no such archive.
@@ -114,7 +114,10 @@ def _not_an_archive(path: Path) -> str:
 
 
 def _check_sizes(path: Path, infos: list[zipfile.ZipInfo]) -> None:
-    """torch stores entries as they are, so the parts can't be larger than the whole: neither bombs nor overlaps."""
+    """Entries are stored as they are, so the parts can't be larger than the whole: neither bombs nor overlaps."""
+    if not infos or min(info.header_offset for info in infos):
+        # A file that is cut short may end in the archive of its sample inputs, which would be found instead.
+        raise FormatError(f"{path}: the archive does not begin where the file begins; it is cut short or damaged")
     for info in infos:
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise FormatError(

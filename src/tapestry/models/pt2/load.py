@@ -17,7 +17,7 @@ from tapestry.models.loaded import LoadedModel
 from tapestry.models.pt2.archive import Archive, open_archive, refused
 from tapestry.models.pt2.payload import parse_json, vet_payload
 from tapestry.models.pt2.program import vet_program
-from tapestry.models.pt2.samples import NotData, read_samples
+from tapestry.models.pt2.samples import NotDataError, read_samples
 from tapestry.program.inputs import CallArgs, InputSet
 
 _Samples = tuple[tuple[object, ...], dict[str, object]]
@@ -101,7 +101,7 @@ def _samples(archive: Archive, entry: str) -> _Samples | None:
         return None
     try:
         return read_samples(archive.read(entry), f"{archive.path}: entry {entry!r}")
-    except NotData as found:
+    except NotDataError as found:
         do = "export the program with tensors, numbers, tuples, lists and dicts as example arguments"
         raise refused(archive.path, entry, f"a pickle that holds more than tensors ({found})", do) from found
 

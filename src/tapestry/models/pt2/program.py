@@ -35,11 +35,17 @@ _SIZES = {
     *(f"math.{name}" for name in ("ceil", "floor", "trunc", "sqrt")),
     *(f"torch.sym_{name}" for name in ("int", "float", "max", "min", "not", "ite")),
 }
-#: An expression of sizes: symbols, numbers, arithmetic and torch's own functions; no attributes, strings or powers.
+#: An expression of sizes, as sympy's srepr writes it: symbols, numbers, arithmetic and torch's own functions; neither
+#: attributes nor powers, and no other names.
+_NAMES = (
+    "Symbol Integer Float Rational positive integer nonnegative nonzero True False true false Add Mul Max Min Not And "
+    "Or Equality Unequality Eq Ne StrictLessThan LessThan StrictGreaterThan GreaterThan FloorDiv CeilDiv PythonMod Mod "
+    "CleanDiv IntTrueDiv FloatTrueDiv ToFloat TruncToInt TruncToFloat CeilToInt FloorToInt Where Identity"
+)
 _EXPRESSION = re.compile(
-    r"(\s|[-+/%(),<>=!&|~]|\*(?!\*)|\d+(\.\d+)?|"
-    r"(Max|Min|FloorDiv|CeilDiv|PythonMod|Mod|CleanDiv|IntTrueDiv|ToFloat|TruncToInt|True|False|Eq|Ne"
-    r"|z?[sufb]+\d{1,6})\b)*",
+    r"(\s|[-+/%(),<>=!&|~]|\*(?!\*)|\d{1,19}(\.\d{1,19})?(?!\w)|'z?[suf]+\d{1,6}'|z?[suf]+\d{1,6}(?!\w)|("
+    + "|".join(_NAMES.split())
+    + r")(?!\w))*+",
     re.ASCII,
 )
 _SYMBOL = re.compile(r"z?[suf]+\d{1,6}", re.ASCII)

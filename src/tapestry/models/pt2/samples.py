@@ -35,7 +35,7 @@ _VALUES = 100_000
 _DEPTH = 64
 
 
-class NotData(Exception):
+class NotDataError(Exception):
     """The pickle holds something other than tensors and plain containers; the message says what."""
 
 
@@ -59,7 +59,7 @@ _MARK = _Name("(")
 def read_samples(data: bytes, what: str) -> tuple[tuple[object, ...], dict[str, object]] | None:
     """Positional and keyword arguments; None where the file has none.
 
-    ``what`` names the entry in messages. NotData when it holds more than data, FormatError when it is damaged.
+    ``what`` names the entry in messages. NotDataError when it holds more than data, FormatError when it is damaged.
     """
     if not data:
         return None
@@ -69,7 +69,7 @@ def read_samples(data: bytes, what: str) -> tuple[tuple[object, ...], dict[str, 
             value = _Reader(storages).read(storages.entry("data.pkl"))
     except zipfile.BadZipFile as error:
         if data[:1] == b"\x80":
-            raise NotData("a bare pickle") from error
+            raise NotDataError("a bare pickle") from error
         raise FormatError(f"{what} is damaged: {error}") from error
     except (ValueError, IndexError, KeyError, TypeError, RuntimeError, EOFError, OverflowError) as error:
         raise FormatError(f"{what} is damaged: {type(error).__name__}: {error}") from error
@@ -77,10 +77,8 @@ def read_samples(data: bytes, what: str) -> tuple[tuple[object, ...], dict[str, 
 
 
 def _arguments(value: object, what: str) -> tuple[tuple[object, ...], dict[str, object]]:
-    count = 0
-    for _ in _walk(value, 0):
-        count += 1
-        if count > _VALUES:
+    for count, _ in enumerate(_walk(value, 0)):
+        if count >= _VALUES:
             raise FormatError(f"{what} holds more than {_VALUES} values")
     if isinstance(value, tuple):
         parts = cast("tuple[object, ...]", value)
@@ -95,7 +93,7 @@ def _walk(value: object, depth: int) -> Iterator[object]:
     if depth > _DEPTH:
         raise FormatError(f"sample inputs are nested more than {_DEPTH} deep")
     if isinstance(value, _Name | _Storage):
-        raise NotData(f"{value}")
+        raise NotDataError(f"{value}")
     yield value
     if isinstance(value, dict):
         for entry in cast("dict[object, object]", value).values():
@@ -165,7 +163,7 @@ class _Reader:
                 return self.stack.pop()
             step = _STEPS.get(opcode.name)
             if step is None:
-                raise NotData(f"the pickle opcode {opcode.name}")
+                raise NotDataError(f"the pickle opcode {opcode.name}")
             step(self, argument)
         raise FormatError("the sample inputs end early")
 
@@ -182,7 +180,7 @@ class _Reader:
         name = str(argument)
         module, _, kind = name.partition(" ")
         if name not in (_REBUILD, _ORDERED) and not (module == "torch" and kind in _STORAGES):
-            raise NotData(f"{module}.{kind}")
+            raise NotDataError(f"{module}.{kind}")
         self.stack.append(_Name(name))
 
     def storage(self, _: object) -> None:
@@ -193,7 +191,7 @@ class _Reader:
                     raise FormatError(f"expected sample inputs on the CPU, got {place}; export the model on the CPU")
                 self.stack.append(_Storage(key, _STORAGES[name.partition(" ")[2]], numel))
             case _:
-                raise NotData("a stored reference that is not to a dense tensor's storage")
+                raise NotDataError("a stored reference that is not to a dense tensor's storage")
 
     def call(self, _: object) -> None:
         arguments = cast("tuple[object, ...]", self.stack.pop())
@@ -201,9 +199,9 @@ class _Reader:
         if function == _Name(_ORDERED) and arguments == ():
             self.stack.append({})
             return
-        if function != _Name(_REBUILD) or not isinstance(arguments[0], _Storage):
-            raise NotData(f"a call of {function}")
         storage, offset, sizes, strides = arguments[:4]
+        if function != _Name(_REBUILD) or not isinstance(storage, _Storage):
+            raise NotDataError(f"a call of {function}")
         flat = self.storages.tensor(storage)
         geometry = cast("tuple[tuple[int, ...], tuple[int, ...], int]", (sizes, strides, offset))
         self.stack.append(strided(flat, *geometry))

@@ -23,7 +23,7 @@ def bert() -> Made:
     """Ids and mask [2, 16] → last_hidden_state [2, 16, 32] and pooler_output [2, 32] in transformers' output class."""
     config = transformers.BertConfig(
         vocab_size=_VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-        max_position_embeddings=32, attn_implementation="sdpa",
+        max_position_embeddings=32,
     )  # fmt: skip
     calls: list[CallArgs] = []
     for length in (16, 9, 3):
@@ -36,8 +36,8 @@ def bert() -> Made:
 def gpt2() -> Made:
     """Ids [1, 16] → logits [1, 16, 200]."""
     config = transformers.GPT2Config(
-        vocab_size=_VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=4, attn_implementation="sdpa",
-        bos_token_id=0, eos_token_id=1,
+        vocab_size=_VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=0,
+        eos_token_id=1,
     )  # fmt: skip
     return _sane(transformers.GPT2LMHeadModel(config)), _prompts()
 
@@ -46,8 +46,7 @@ def llama() -> Made:
     """Ids [1, 16] → logits [1, 16, 200]; four query heads on two of keys and values."""
     config = transformers.LlamaConfig(
         vocab_size=_VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=32, attn_implementation="sdpa",
-        bos_token_id=0, eos_token_id=1,
+        num_key_value_heads=2, max_position_embeddings=32, bos_token_id=0, eos_token_id=1,
     )  # fmt: skip
     return _sane(transformers.LlamaForCausalLM(config)), _prompts()
 
@@ -56,8 +55,8 @@ def vit() -> Made:
     """Images [1, 3, 32, 32] in patches of 8 → logits [1, 7]."""
     config = transformers.ViTConfig(
         image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-        num_labels=7, attn_implementation="sdpa",
     )  # fmt: skip
+    config.num_labels = 7
     calls = [CallArgs((), {"pixel_values": torch.randn(1, 3, 32, 32) * scale}) for scale in (1.0, 0.5, 2.0)]
     return _sane(transformers.ViTForImageClassification(config)), calls
 
