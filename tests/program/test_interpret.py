@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from support.programs import SPEC, call, program_of
+from support.written_programs import SPEC, call, program_of
 from tapestry.program.capture import capture
 from tapestry.program.graph import Ref
 from tapestry.program.interpret import call_operator, fold, resolve, run_calls, run_program, start_values

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from support.programs import SPEC, call, program_of
+from support.written_programs import SPEC, call, program_of
 from tapestry.errors import UsageError
 from tapestry.program.capture import capture
 from tapestry.program.graph import Argument, Ref, TensorSpec
