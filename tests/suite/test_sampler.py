@@ -58,7 +58,7 @@ def test_rare_values_come_in_after_the_limit() -> None:
     samples = Samples(5)
     for place, tensor in enumerate([*ORDINARY, *rare]):
         offer(samples, place, tensor)
-    tokens = {token for sample in samples.chosen() for _, token in sample.tokens()}
+    tokens = {token for sample in samples.chosen() for _, token in sample.tokens}
     assert tokens >= {"nan", "+inf", "-inf", "zeros", "subnormal"}
     assert len(samples.kept) == 5
 
@@ -94,10 +94,10 @@ def test_whatever_comes(limit: int, offered: list[list[float]]) -> None:
     before: set[str] = set()
     for place, entry in enumerate(offered):
         offer(samples, place, of(*entry))
-        tokens = {token for sample in samples.chosen() for _, token in sample.tokens()}
+        tokens = {token for sample in samples.chosen() for _, token in sample.tokens}
         assert before & RARE <= tokens, "a rare value that was kept is lost"
-        before = {token for sample in samples.kept for _, token in sample.tokens()}
-    rare = [sample for sample in samples.kept if any(token in RARE for _, token in sample.tokens())]
+        before = {token for sample in samples.kept for _, token in sample.tokens}
+    rare = [sample for sample in samples.kept if any(token in RARE for _, token in sample.tokens)]
     assert 1 <= len(samples.kept) <= max(limit, min(2 * limit, len(rare)))
     assert len(samples.chosen()) <= len(samples.kept) + 1
     assert len(set(calls(samples))) == len(calls(samples))

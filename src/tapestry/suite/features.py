@@ -99,7 +99,8 @@ def _small_tokens(tensor: torch.Tensor, tiny: float) -> set[str]:
         return set()
     if smallest > 0:
         return {"subnormal"}
-    return {"zeros", "subnormal"} if bool(((magnitude > 0) & (magnitude < tiny)).any()) else {"zeros"}
+    smallest = float(magnitude.masked_fill_(magnitude == 0, math.inf).amin())
+    return {"zeros", "subnormal"} if smallest < tiny else {"zeros"}
 
 
 def _nonfinite_tokens(tensor: torch.Tensor) -> set[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -30,7 +31,9 @@ class Sample:
         tensors = [*self.inputs, *(output for output in self.outputs if output is not None)]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
+    @cached_property
     def tokens(self) -> frozenset[tuple[int, str]]:
+        """Pairs of input place and token."""
         return _tokens(self.features)
 
 
@@ -49,11 +52,12 @@ class Samples:
     seen: int = 0
     alike: int = 0
     _peaks: dict[int, tuple[float, Sample]] = field(default_factory=dict[int, tuple[float, Sample]])
+    _shown: frozenset[tuple[int, str]] = frozenset()
 
     def wants(self, features: Sequence[Features]) -> bool:
         """Whether a call with these features would be kept; counts it as seen."""
         self.seen += 1
-        fresh = _tokens(features) - self._shown()
+        fresh = _tokens(features) - self._shown
         if self._has_room(fresh) or self._breaks_a_record(features):
             return True
         self.alike += not fresh
@@ -61,13 +65,14 @@ class Samples:
 
     def add(self, sample: Sample) -> None:
         """Keep a sample that ``wants`` has asked for."""
-        fresh = sample.tokens() - self._shown()
+        fresh = sample.tokens - self._shown
         if self._has_room(fresh):
             spared = self._spared() if len(self.kept) >= self.limit else None
             self.kept = [*(entry for entry in self.kept if entry is not spared), sample]
         for place, entry in enumerate(sample.features):
             if place not in self._peaks or entry.peak > self._peaks[place][0]:
                 self._peaks[place] = (entry.peak, sample)
+        self._shown = frozenset[tuple[int, str]]().union(*(entry.tokens for entry in self.chosen()))
 
     def _has_room(self, fresh: frozenset[tuple[int, str]]) -> bool:
         if len(self.kept) < self.limit:
@@ -77,13 +82,10 @@ class Samples:
     def _spared(self) -> Sample | None:
         """The latest kept sample whose rare tokens are all shown by another kept one."""
         for sample in reversed(self.kept):
-            others = frozenset[tuple[int, str]]().union(*(entry.tokens() for entry in self.kept if entry is not sample))
-            if _rare(sample.tokens()) <= others:
+            others = frozenset[tuple[int, str]]().union(*(entry.tokens for entry in self.kept if entry is not sample))
+            if _rare(sample.tokens) <= others:
                 return sample
         return None
-
-    def _shown(self) -> frozenset[tuple[int, str]]:
-        return frozenset[tuple[int, str]]().union(*(entry.tokens() for entry in self.chosen()))
 
     def _breaks_a_record(self, features: Sequence[Features]) -> bool:
         # A tenth above, so that slowly growing values do not replace the record at every call.
