@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 
+from support import faulty_backend
+from support.faulty_backend import FaultError
 from support.mock_device import MockDevice, MockKernel, MockProgram
 from tapestry.backends.cache import CompileCache
 from tapestry.backends.compiler import Compiler
@@ -26,6 +28,11 @@ Labels = Callable[[Program], Mapping[str, Hashable]]
 class EagerMockDevice(MockDevice):
     """A mock device whose artifacts are run by the loaders of backends, as device ``cpu`` does."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        faulty_backend.simulate = True
+        faulty_backend.allow_loader()
+
     def _build(self, module: KernelModule | Artifact) -> dict[str, MockKernel] | MockProgram:
         if not isinstance(module, Artifact):
             return super()._build(module)
@@ -35,6 +42,8 @@ class EagerMockDevice(MockDevice):
     def _call(self, program: dict[str, MockKernel] | MockProgram, call: Call) -> None:
         try:
             super()._call(program, call)
+        except FaultError as fault:
+            self._fail(str(fault.args[0]), "call")
         except (LookupError, RuntimeError, ValueError) as error:
             raise DeviceError(f"an artifact failed: {type(error).__name__}: {error}") from error
 

@@ -168,7 +168,7 @@ class Migration:
         results = [bad]
 
         def right(count: int) -> bool:
-            result = self.steps.step("search", alone([*good, *part[:count]]))
+            result = self.steps.step("search", alone([*good, *part[:count]]), bad.failed_at)
             if not result.good:
                 results.append(result)
             return result.good

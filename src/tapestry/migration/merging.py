@@ -88,10 +88,10 @@ class Merging:
     def _right(self, current: Regions, wanted: Sequence[tuple[str, ...]]) -> int:
         """How many of the wanted regions, from the first, can be put in place of their parts."""
 
-        def right(count: int) -> bool:
-            return self._good("merge", replaced(current, wanted[:count]))
-
-        return len(wanted) if right(len(wanted)) else last_good(0, len(wanted), right)
+        if self._good("merge", replaced(current, wanted)):
+            return len(wanted)
+        place = self._bad.failed_at
+        return last_good(0, len(wanted), lambda count: self._good("merge", replaced(current, wanted[:count]), place))
 
     def _reduce(self, current: Regions, wrong: tuple[str, ...]) -> None:
         """Narrow a wrong region down to few nodes that are wrong together, and hand them on.
@@ -99,21 +99,22 @@ class Merging:
         The shortest prefix that is wrong, then its shortest suffix, then what lies between the two ends. Prefixes
         and suffixes of a convex region, in program order, are convex, and so are the hulls.
         """
+        place = self._bad.failed_at
         rest = tuple(region for region in current if region[0] not in set(wrong))
 
         def right(nodes: Sequence[str]) -> bool:
             others = [node_id for node_id in wrong if node_id not in set(nodes)]
-            return self._good("search", (*rest, tuple(nodes), *alone(others)))
+            return self._good("search", (*rest, tuple(nodes), *alone(others)), place)
 
         end = 1 + last_good(1, len(wrong), lambda count: right(wrong[:count]))
         start = first_good(end, lambda begin: right(wrong[begin:end]))
         nodes = self._thinned(wrong[start:end], right)
         places = alike(self.program, nodes)
-        self.apart.update(place[-1] for place in places)
+        self.apart.update(found[-1] for found in places)
         self._found(Together(places, self._bad))
 
-    def _good(self, kind: str, regions: Regions) -> bool:
-        result = self.steps.step(kind, regions)
+    def _good(self, kind: str, regions: Regions, place: int | None = None) -> bool:
+        result = self.steps.step(kind, regions, place)
         if not result.good:
             self._bad = result
         return result.good

@@ -56,10 +56,13 @@ class Steps:
         """How often the program was run: passes of one input set through all its calls."""
         return self.checker.runs
 
-    def step(self, kind: str, regions: Sequence[Sequence[str]]) -> CheckResult:
-        """Check a placement on the next input set, or take the answer from the journal."""
-        place = self._next_input % len(self.checker.inputs) if self.pinned is None else self.pinned
-        self._next_input += 1
+    def step(self, kind: str, regions: Sequence[Sequence[str]], place: int | None = None) -> CheckResult:
+        """Check a placement, or take the answer from the journal.
+
+        ``place`` is the input set to check it on (that of a bad step whose cause is looked for), else the next one.
+        """
+        if place is None:
+            place = self._next_place()
         begin = time.perf_counter()
         key = self._step_key(regions, place)
         kept = self._journal.get("step", key, CheckResult) if self._journal else None
@@ -80,6 +83,12 @@ class Steps:
             )
         )
         return result
+
+    def _next_place(self) -> int:
+        if self.pinned is not None:
+            return self.pinned
+        self._next_input += 1
+        return (self._next_input - 1) % len(self.checker.inputs)
 
     def final(self, regions: Sequence[Sequence[str]]) -> tuple[CheckResult, Executable]:
         """Check a placement on every input set; never from the journal. The executable is the caller's to close."""
