@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import cache
 
 import pytest
 import torch
@@ -63,6 +64,7 @@ class Tower(nn.Module):
         return x
 
 
+@cache
 def tower(*factors: float) -> Program:
     torch.manual_seed(0)
     return capture(Tower(list(factors)), (torch.randn(2, 4),))
