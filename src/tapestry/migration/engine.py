@@ -15,7 +15,7 @@ from tapestry.migration.check import CheckResult
 from tapestry.migration.levels import Regions
 from tapestry.migration.merging import Merging, Together, alone, last_good
 from tapestry.migration.result import Finding, Step
-from tapestry.migration.steps import Steps
+from tapestry.migration.steps import SetTurnedBad, Steps
 from tapestry.numerics.verdict import Verdict
 from tapestry.placement.executable import Executable
 from tapestry.placement.placement import Placement
@@ -75,32 +75,41 @@ class Migration:
         self._merging = Merging(self.steps, self._found_together)
         self._by_key = nodes_by_key(program)
         self._blocked: set[str] = set()
+        #: Input sets that were pinned since the last finding.
+        self._seen: set[int] = set()
+        self._grows = True
 
     def run(self) -> Outcome:
         """Replay, offload, merge; then check the end result on every input set.
 
-        Steps take the input sets in turn. When the end result is wrong on one that the steps did not see it with,
-        offloading starts again with every step checked on that one; what is blocked or kept apart stays so.
+        Steps take the input sets in turn. When a step or the end result is wrong on one, offloading starts again with
+        every step checked on that one; what is blocked or kept apart stays so.
         """
         replayed = replay_on(self.target, self.suite, self.journal, self.tell)
         allowed = self._allowed(replayed)
-        seen: set[int] = set()
         while True:
             count = len(self.findings)
-            regions = self._merge(self._offload([node_id for node_id in allowed if node_id not in self._blocked]))
+            try:
+                regions = self._merge(self._offload([node_id for node_id in allowed if node_id not in self._blocked]))
+            except SetTurnedBad as turned:
+                self._pin(turned.place)
+                continue
             final, executable = self._final_check(regions)
             if len(self.findings) > count:
-                seen.clear()
+                self._seen.clear()
             # A set that was pinned since the last finding is not tried again: what is wrong there does not repeat.
-            if final.good or final.failed_at is None or final.failed_at in seen:
+            if final.good or final.failed_at is None or final.failed_at in self._seen:
                 break
-            seen.add(final.failed_at)
-            self.steps.pinned = final.failed_at
+            self._pin(final.failed_at)
             executable.close()
         return Outcome(
             executable.placement, executable, final, replayed, tuple(self.findings), tuple(self.steps.taken),
             self.steps.program_runs,
         )  # fmt: skip
+
+    def _pin(self, place: int) -> None:
+        self._seen.add(place)
+        self.steps.pinned = place
 
     def _final_check(self, regions: Regions) -> tuple[CheckResult, Executable]:
         total = len(self.steps.checker.inputs)
@@ -142,11 +151,12 @@ class Migration:
     def _offload(self, allowed: list[str]) -> list[str]:
         """Move growing prefixes of the allowed nodes, doubling the stride while the whole program stays right.
 
-        With an input set pinned, all of them are tried at once: they were right on the others.
+        When offloading starts again, all of them are tried at once: they were right on other input sets.
         """
         good: list[str] = []
         rest = list(allowed)
-        stride = 1 if self.steps.pinned is None else max(1, len(rest))
+        stride = 1 if self._grows else max(1, len(rest))
+        self._grows = False
         total = len(allowed)
         while rest:
             part = rest[:stride]
@@ -168,7 +178,7 @@ class Migration:
         results = [bad]
 
         def right(count: int) -> bool:
-            result = self.steps.step("search", alone([*good, *part[:count]]), bad.failed_at)
+            result = self.steps.step("search", alone([*good, *part[:count]]))
             if not result.good:
                 results.append(result)
             return result.good

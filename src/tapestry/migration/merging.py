@@ -90,8 +90,7 @@ class Merging:
 
         if self._good("merge", replaced(current, wanted)):
             return len(wanted)
-        place = self._bad.failed_at
-        return last_good(0, len(wanted), lambda count: self._good("merge", replaced(current, wanted[:count]), place))
+        return last_good(0, len(wanted), lambda count: self._good("merge", replaced(current, wanted[:count])))
 
     def _reduce(self, current: Regions, wrong: tuple[str, ...]) -> None:
         """Narrow a wrong region down to few nodes that are wrong together, and hand them on.
@@ -99,12 +98,11 @@ class Merging:
         The shortest prefix that is wrong, then its shortest suffix, then what lies between the two ends. Prefixes
         and suffixes of a convex region, in program order, are convex, and so are the hulls.
         """
-        place = self._bad.failed_at
         rest = tuple(region for region in current if region[0] not in set(wrong))
 
         def right(nodes: Sequence[str]) -> bool:
             others = [node_id for node_id in wrong if node_id not in set(nodes)]
-            return self._good("search", (*rest, tuple(nodes), *alone(others)), place)
+            return self._good("search", (*rest, tuple(nodes), *alone(others)))
 
         end = 1 + last_good(1, len(wrong), lambda count: right(wrong[:count]))
         start = first_good(end, lambda begin: right(wrong[begin:end]))
@@ -113,8 +111,8 @@ class Merging:
         self.apart.update(found[-1] for found in places)
         self._found(Together(places, self._bad))
 
-    def _good(self, kind: str, regions: Regions, place: int | None = None) -> bool:
-        result = self.steps.step(kind, regions, place)
+    def _good(self, kind: str, regions: Regions) -> bool:
+        result = self.steps.step(kind, regions)
         if not result.good:
             self._bad = result
         return result.good

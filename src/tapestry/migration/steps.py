@@ -30,8 +30,20 @@ _CHECKING = 2
 _GONE = frozenset({Verdict.CRASHED, Verdict.TIMEOUT})
 
 
+class SetTurnedBad(Exception):  # noqa: N818 (not an error: what was right on other input sets is wrong on this one)
+    """A step was bad while the input sets took turns: its cause is to be looked for on ``place`` alone."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
 class Steps:
-    """Runs steps and remembers them in ``taken``. Steps take the input sets in turn, or the one that is ``pinned``."""
+    """Runs steps and remembers them in ``taken``.
+
+    Steps take the input sets in turn until one is bad (SetTurnedBad); then one is ``pinned``, so that what was right
+    before was right on the same values.
+    """
 
     def __init__(
         self, program: Program, inputs: Sequence[InputSet], target: Target, journal: Journal | None = None
@@ -43,7 +55,7 @@ class Steps:
         self.checker = Checker(program, inputs)
         self.builder = Builder(program, {name: target.resident}, target.compiler, {target.backend.name: target.backend})
         self.taken: list[Step] = []
-        self.pinned: int | None = None
+        self.pinned: int | None = 0 if len(inputs) == 1 else None
         self._journal = journal
         self._inputs_digest = _digest_inputs(inputs)
         self._next_input = 0
@@ -56,13 +68,9 @@ class Steps:
         """How often the program was run: passes of one input set through all its calls."""
         return self.checker.runs
 
-    def step(self, kind: str, regions: Sequence[Sequence[str]], place: int | None = None) -> CheckResult:
-        """Check a placement, or take the answer from the journal.
-
-        ``place`` is the input set to check it on (that of a bad step whose cause is looked for), else the next one.
-        """
-        if place is None:
-            place = self._next_place()
+    def step(self, kind: str, regions: Sequence[Sequence[str]]) -> CheckResult:
+        """Check a placement, or take the answer from the journal. SetTurnedBad when it is bad and no set is pinned."""
+        place = self._next_place()
         begin = time.perf_counter()
         key = self._step_key(regions, place)
         kept = self._journal.get("step", key, CheckResult) if self._journal else None
@@ -82,6 +90,8 @@ class Steps:
                 reason=result.reason,
             )
         )
+        if not result.good and self.pinned is None:
+            raise SetTurnedBad(place)
         return result
 
     def _next_place(self) -> int:
