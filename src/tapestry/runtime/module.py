@@ -30,10 +30,12 @@ class KernelDecl(msgspec.Struct, frozen=True):
 
     ``access`` holds one letter per buffer argument, in order: ``r`` read only, ``w`` write only, ``x`` both or not
     known. A buffer may be larger than the tensor in it: a kernel gets sizes from its source or its scalars.
+    ``source`` is the kernel's own text, in a language where one text holds one entry point (WGSL from a compiler).
     """
 
     name: str
     access: str
+    source: str = ""
 
 
 class KernelModule(msgspec.Struct, frozen=True, tag="kernels"):

@@ -135,12 +135,15 @@ class _Assembly:
         return Graph(graph.inputs, tuple(calls), tuple(outputs))
 
     def _module(self) -> KernelModule:
-        kernels = tuple(KernelDecl(kernel.name, kernel.access) for kernel in self._plan.kernels)
+        kernels = tuple(KernelDecl(kernel.name, kernel.access, kernel.source) for kernel in self._plan.kernels)
         return KernelModule(self._target.language, self._plan.source, kernels)
 
     def _launches(self) -> Iterable[LaunchDecl]:
         for step in self._plan.steps:
             args: tuple[int | Scalar, ...] = step.args
+            if self._target.one_entry:
+                # TVM's WGSL leaves at once where the workgroup is beyond this: grid.x may be split over grid.z.
+                args = (*args, Scalar("uint32", step.grid[0] - 1))
             yield LaunchDecl(step.kernel, args, step.grid, step.block)
 
     def _verify(self, outputs: tuple[int, ...]) -> None:

@@ -83,39 +83,43 @@ def bitwise(on_integers: Callable[..., Any], on_bools: Callable[..., Any]) -> Co
     return convert
 
 
-def _is_nan(value: Any) -> Any:
-    """TVM folds ``x != x`` to false, so the test must be the named one; integers are never NaN."""
+def _keeping_nan(value: Any, result: Any) -> Any:
+    """``result``, which TVM computes without regard to NaN, where ``value`` is a number, else ``value``.
+
+    One test around minima and maxima: nested selections cost TVM's simplifier exponential time.
+    """
     if "float" not in str(value.ty.dtype):
-        return R.zeros(value.ty.shape, "bool")
-    return R.isnan(value)
+        return result
+    return R.where(R.isnan(value), value, result)
 
 
 def larger(left: Any, right: Any) -> Any:
     """The larger of two; NaN when either is. TVM's maximum returns the other operand beside NaN."""
-    return R.where(R.logical_or(R.greater(left, right), _is_nan(left)), left, right)
+    return _keeping_nan(right, _keeping_nan(left, R.maximum(left, right)))
 
 
 def smaller(left: Any, right: Any) -> Any:
     """The smaller of two; NaN when either is."""
-    return R.where(R.logical_or(R.less(left, right), _is_nan(left)), left, right)
+    return _keeping_nan(right, _keeping_nan(left, R.minimum(left, right)))
 
 
 def _relu(imp: Any, node: Node) -> Any:
     """TVM's own loses NaN."""
     value = imp.env[node.args[0]]
-    zero = relax.const(0, str(value.ty.dtype))
-    return R.where(R.less(value, zero), R.zeros_like(value), value)
+    return _keeping_nan(value, R.maximum(value, relax.const(0, str(value.ty.dtype))))
 
 
 def _clamp(imp: Any, node: Node) -> Any:
     """TVM's own loses NaN, and takes no tensors as bounds."""
     dtype = dtype_of(node)
     value = operand(imp, node.args[0], dtype)
-    for position, key, pick in ((1, "min", larger), (2, "max", smaller)):
+    result = value
+    for position, key, pick, beside in ((1, "min", R.maximum, larger), (2, "max", R.minimum, smaller)):
         bound = argument(node, position, key)
         if bound is not None:
-            value = imp.block_builder.emit(pick(value, operand(imp, bound, dtype)))
-    return value
+            choose = beside if isinstance(bound, fx.Node) else pick
+            result = imp.block_builder.emit(choose(result, operand(imp, bound, dtype)))
+    return _keeping_nan(value, result)
 
 
 def _where(imp: Any, node: Node) -> Any:

@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tapestry.backends.tvm.adapter.converters import CONVERTERS
+from tapestry.backends.tvm.adapter.fusion import FusionLimit
 from tapestry.backends.tvm.targets import DeviceTarget
 from tapestry.errors import CompileError, UnsupportedError
 from tapestry.program.serial import dtype_name
@@ -26,6 +27,7 @@ class Importer(ExportedProgramImporter):
     def __init__(self, target: DeviceTarget) -> None:
         super().__init__()
         self._target = target
+        self._fusion = FusionLimit()
 
     def type_name(self, dtype: torch.dtype) -> str:
         """TVM's name of the type that holds a torch dtype on the target. A bool stays one inside of kernels."""
@@ -66,8 +68,8 @@ class Importer(ExportedProgramImporter):
         name = name_of(node)
         try:
             own = CONVERTERS.get(name)
-            value = own(self, node) if own is not None else self.convert_map[name](node)
-            return self._emitted(value)
+            value = self._emitted(own(self, node) if own is not None else self.convert_map[name](node))
+            return self._fusion.limited(self.block_builder, value)
         except UnsupportedError:
             raise
         except Exception as error:

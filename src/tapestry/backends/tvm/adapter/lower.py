@@ -158,10 +158,12 @@ def _wgsl(text: str) -> str:
 
 
 def _access(info: str, name: str, count: int) -> str:
-    """The access letters from TVM's own description of a WGSL kernel."""
-    found = json.loads(info)[name]
-    writes = [int(flag) for flag in found.get("write_access", [1] * count)]
-    return "".join("x" if flag else "r" for flag in writes[:count])
+    """The access letters from TVM's own description of a WGSL kernel: a tag ``paramWriteAccess:[1,0,…]``."""
+    for tag in json.loads(info)[name]["launch_param_tags"]:
+        title, _, flags = str(tag).partition(":")
+        if title == "paramWriteAccess":
+            return "".join("x" if flag else "r" for flag in json.loads(flags)[:count])
+    raise CompileError(f"TVM does not say which buffers {name} writes")
 
 
 def _reason(error: Exception) -> str:

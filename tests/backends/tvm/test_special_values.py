@@ -1,0 +1,59 @@
+"""NaN, infinities and masked rows: where kernel compilers go wrong in silence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = [pytest.mark.opencl, pytest.mark.timeout(300)]
+aten = torch.ops.aten
+
+ODD = torch.tensor([1.0, math.nan, -1.0, math.inf, -math.inf, 0.0, -2.5])
+LINES = torch.tensor([[-math.inf, -math.inf], [-math.inf, 1.0], [math.nan, -math.inf], [2.0, math.inf]])
+
+
+def same(got: torch.Tensor, want: torch.Tensor) -> bool:
+    return torch.equal(got.isnan(), want.isnan()) and torch.equal(got.nan_to_num(nan=7.0), want.nan_to_num(nan=7.0))
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        (aten.relu.default, (ODD,)),
+        (aten.clamp.default, (ODD, -0.5, 0.5)),
+        (aten.maximum.default, (ODD, ODD.flip(0))),
+        (aten.minimum.default, (ODD, ODD.flip(0))),
+        (aten.isnan.default, (ODD,)),
+        (aten.isinf.default, (ODD,)),
+        (aten.amax.default, (LINES, [1])),
+        (aten.amin.default, (-LINES, [1])),
+        (aten.max.dim, (LINES, 1)),
+        (aten.argmax.default, (LINES, 1)),
+        (aten.sort.default, (LINES, 1)),
+        (aten.max_pool2d_with_indices.default, (torch.full((1, 1, 4, 4), -math.inf), [3, 3], [2, 2], [1, 1])),
+    ],
+    ids=str,
+)
+def test_nan_and_infinity_are_neither_lost_nor_made(bench: Any, op: Any, args: tuple[Any, ...]) -> None:
+    got, want = bench.call(op, *args)
+    assert all(same(one, other) for one, other in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["choice", "additive"])
+def test_a_fully_masked_row_of_attention_is_zero(bench: Any, kind: str) -> None:
+    x = torch.randn(1, 2, 4, 8, generator=torch.Generator().manual_seed(0))
+    chosen = torch.tensor([[True, False, True, True], [False] * 4, [True] * 4, [False, True, False, False]])
+    given = chosen if kind == "choice" else torch.where(chosen, 0.0, -math.inf)
+    (got,), (want,) = bench.call(aten.scaled_dot_product_attention.default, x, x, x, given)
+    assert torch.equal(got[:, :, 1], torch.zeros(1, 2, 8))
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-6)  # 4 products of values near 1
+
+
+def test_an_index_out_of_range_reads_inside(bench: Any, one_call: Any) -> None:
+    table = torch.tensor([[1.0], [2.0]])
+    graph, _, _ = one_call(aten.embedding.default, (table, torch.tensor([0, 1])), {})
+    (got,) = bench.run(graph, bench.compile(graph), [table, torch.tensor([-7, 9])])
+    assert got.flatten().tolist() == [1.0, 2.0]
