@@ -75,7 +75,7 @@ def _from_factory(name: str, path: Path, factory_name: str) -> LoadedModel:
         raise UsageError(f"expected a function called {factory_name!r} in {path}, got {type(factory).__name__}")
     try:
         made = factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{factory_name} in {path} raised {_words(error, path)}") from error
     return _read(name, made)
 
@@ -91,14 +91,14 @@ def _run_file(path: Path) -> object:
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{path} raised {_words(error, path)}") from error
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
 
 
-def _words(error: Exception, path: Path) -> str:
+def _words(error: BaseException, path: Path) -> str:
     frames = [entry for entry in traceback.extract_tb(error.__traceback__) if entry.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else (frames[-1].lineno if frames else None)
     return f"{type(error).__name__}: {error}" + (f" (line {line})" if line else "")

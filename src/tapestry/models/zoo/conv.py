@@ -50,8 +50,8 @@ class _Block(nn.Module):
 
 
 def resnet() -> Made:
-    """Images [1, 3, 64, 64] → logits [1, 10]; eight residual blocks of 16 to 64 channels."""
-    widths = (16, 16, 32, 32, 48, 48, 64, 64)
+    """Images [1, 3, 32, 32] → logits [1, 10]; four residual blocks of 16 and 32 channels."""
+    widths = (16, 16, 32, 32)
     blocks: list[nn.Module] = []
     before = 16
     for width in widths:
@@ -67,7 +67,7 @@ def resnet() -> Made:
         nn.Flatten(),
         nn.Linear(before, 10),
     )
-    return _on_images(model, (1, 3, 64, 64))
+    return _on_images(model, (1, 3, 32, 32))
 
 
 class _Kinds(nn.Module):
