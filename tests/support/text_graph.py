@@ -11,7 +11,7 @@ One statement a line, ``#`` starts a comment:
     write s = z                       the new value of the buffer
     return z, m
 
-Specs of results come from fake tensors. Not here: capture, and anything that runs the graph.
+Specs of results come from meta tensors. Not here: capture, and anything that runs the graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from tapestry.backends.rules import Match, Selection
@@ -50,7 +49,6 @@ class _Parsed:
     fakes: dict[Ref, torch.Tensor] = field(default_factory=dict)
     written: dict[str, Ref] = field(default_factory=dict)
     results: tuple[Ref, ...] = ()
-    mode: FakeTensorMode = field(default_factory=FakeTensorMode)
 
 
 def parse_graph(text: str) -> Graph:
@@ -150,8 +148,7 @@ def _refs(parsed: _Parsed, text: str) -> list[Ref]:
 
 def _declare(parsed: _Parsed, name: str, kind: str | None, dtype: str, shape: str, value: str | None) -> None:
     sizes = [int(size) for size in shape.split(",") if size.strip()]
-    with parsed.mode:
-        fake = torch.empty(sizes, dtype=DTYPES[dtype])
+    fake = torch.empty(sizes, dtype=DTYPES[dtype], device="meta")
     _name(parsed, name, Ref(name), fake)
     parsed.declared[name] = (kind or "", TensorSpec.of(fake), float(value or 0))
 
@@ -171,8 +168,10 @@ def _call(parsed: _Parsed, names: list[str], text: str) -> None:
     target = overload_named(ast.unparse(tree.func))
     args = tuple(_value(parsed, entry) for entry in tree.args)
     kwargs = tuple((str(entry.arg), _value(parsed, entry.value)) for entry in tree.keywords)
-    with parsed.mode:
-        made = target(*[_fake(parsed, value) for value in args], **{key: _fake(parsed, value) for key, value in kwargs})
+    meta = {"device": "meta"} if any(entry.name == "device" for entry in target._schema.arguments) else {}
+    made = target(
+        *[_fake(parsed, value) for value in args], **{key: _fake(parsed, value) for key, value in kwargs} | meta
+    )
     is_tuple = isinstance(made, tuple | list)
     results = list(made) if is_tuple else [made]
     specs = tuple(TensorSpec.of(entry) if isinstance(entry, torch.Tensor) else None for entry in results)

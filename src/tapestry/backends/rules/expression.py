@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import EllipsisType
 from typing import TypeAlias
 
 import torch
 
+from tapestry.backends.rules.arguments import plain, widened
 from tapestry.backends.rules.rule import RuleError
-from tapestry.backends.rules.signature import COMMUTATIVE, overloads, placed, plain, required
+from tapestry.backends.rules.signature import COMMUTATIVE, overloads, placed, required
 from tapestry.program.graph import Argument
 
 
@@ -125,7 +126,8 @@ class Op(Expression):
         if not self.slots:
             reasons = "; ".join(dict.fromkeys(self._unfit(target) or "" for target in overloads(self.operator)))
             raise RuleError(f"pattern {self}: {reasons}")
-        if any(isinstance(inner, Axis) for part in self.parts for inner in part.parts):
+        nested = (inner for part in self.parts if isinstance(part, Either | Items) for inner in part.parts)
+        if any(isinstance(inner, Axis) for inner in nested):
             raise RuleError(f"pattern {self}: expected axis() as an argument by itself, not inside another expression")
 
     def named(self, name: str) -> Op:
@@ -155,7 +157,8 @@ class Op(Expression):
         for target in overloads(self.operator):
             if self._unfit(target) is None:
                 names = placed(target, self.arguments, ())
-                found[target] = dict(zip(names, self.arguments, strict=True)) | dict(self.attributes)
+                written = dict(zip(names, self.arguments, strict=True)) | dict(self.attributes)
+                found[target] = {name: _as_read(target, name, part) for name, part in written.items()}
         return found
 
     def _unfit(self, target: torch._ops.OpOverload) -> str | None:
@@ -277,6 +280,15 @@ def _expression(place: str, value: Written | EllipsisType) -> Expression:
     return Literal(value)
 
 
+def _as_read(target: torch._ops.OpOverload, name: str, written: Expression) -> Expression:
+    """Constants as the operator reads them: 1 is [1, 1] where it takes two sizes. Other expressions as they are."""
+    if isinstance(written, Literal):
+        return Literal(widened(target, name, written.value))
+    if isinstance(written, Either) and all(isinstance(option, Literal) for option in written.options):
+        return Either(tuple(_as_read(target, name, option) for option in written.options))
+    return written
+
+
 def output_calls(output: Expression) -> tuple[tuple[Op, int], ...]:
     """The calls, with the number of the result, that may make a pattern's output; RuleError when it may be no call."""
     if isinstance(output, Either):
@@ -293,6 +305,7 @@ def targets_of(calls: tuple[Op, ...]) -> frozenset[torch._ops.OpOverload]:
     return frozenset(target for call in calls for target in call.slots)
 
 
+@cache
 def first_tensor(target: torch._ops.OpOverload) -> str | None:
     """The name of an operator's first argument that is a tensor."""
     entries = target._schema.arguments

@@ -15,8 +15,9 @@ from functools import cached_property
 
 from tapestry.backends.rules.dominators import post_dominators
 from tapestry.backends.rules.expression import Expression
+from tapestry.backends.rules.index import GraphIndex
 from tapestry.backends.rules.pattern import Pattern
-from tapestry.backends.rules.rule import NO_RULE, Match, Rule, RuleError, Scope
+from tapestry.backends.rules.rule import NO_RULE, Match, Matchable, Rule, RuleError, Scope
 from tapestry.backends.rules.single import CallRule
 from tapestry.backends.rules.view import MatchView, Predicate, judged
 from tapestry.program.graph import Call
@@ -31,7 +32,8 @@ class Grow(Rule):
     One step goes to the immediate post-dominator of the region's last call and takes every call on the way. Growth
     ends where a call on the way is not taken by ``follow``, where a value leaves the graph, or after a call that
     ``stop`` takes, which is the region's last. Each step that ``when`` accepts is a match, the largest first; the
-    seed alone is one of them. Captures are those of the seed, which must have a single output.
+    seed alone is one of them. Captures are those of the seed, which must have a single output. ``limit`` is the
+    largest number of calls: what a kernel can fuse is far smaller, and the steps of a long growth are many.
     """
 
     seed: Pattern | Expression
@@ -39,6 +41,7 @@ class Grow(Rule):
     stop: CallRule | None = None
     when: Predicate | None = None
     name: str = ""
+    limit: int = 64
 
     def __post_init__(self) -> None:
         if len(self.start.outputs) != 1:
@@ -57,6 +60,14 @@ class Grow(Rule):
         if not self._speaks_of(call, info):
             return f"{NO_RULE}{overload_name(call.target)}"
         return f"{overload_name(call.target)} is taken only in regions that grow from {self.start.label}"
+
+    def refuses_in(self, graph: Matchable, node: str, info: DeviceInfo) -> str | None:
+        index = GraphIndex.of(graph)
+        call = index.call(node)
+        if self.start.refuses_in(index, node, info) is not None:
+            return self.refuses(call, info)
+        (seed,) = (match for match in self.start.at(call, Scope(index, info)) if match.nodes == (node,))
+        return self._refused(Scope(index, info), (node,), seed)
 
     def find(self, scope: Scope) -> Iterator[Match]:
         above = post_dominators(scope.index)
@@ -101,8 +112,10 @@ class Grow(Rule):
             between = self._between(scope, last, above[last])
             if isinstance(between, str):
                 return stages, f"growth from {seed.nodes[0]} ends at {last}: {between}"
+            if len(stages[-1]) + len(between) > self.limit:
+                return stages, f"growth from {seed.nodes[0]} ends at {last}: a region holds at most {self.limit} calls"
             last = above[last]
-            stages.append(scope.index.ordered((*stages[-1], *between)))
+            stages.append((*stages[-1], *scope.index.ordered(between)))  # all of them come after the last one
 
     def _stops(self, scope: Scope, name: str) -> bool:
         return self.stop is not None and self.stop.refuses(scope.index.by_name[name], scope.info) is None

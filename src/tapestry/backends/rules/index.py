@@ -11,9 +11,10 @@ from functools import cached_property
 
 import torch
 
+from tapestry.backends.rules.arguments import argument
 from tapestry.errors import UsageError
 from tapestry.program import traits
-from tapestry.program.graph import Call, Graph, Ref, TensorSpec, operands
+from tapestry.program.graph import Argument, Call, Graph, Ref, TensorSpec, operands
 from tapestry.program.program import Program
 
 #: Operators that hand on the content of their first operand, and those that are filled with one number.
@@ -37,6 +38,7 @@ class GraphIndex:
     results: frozenset[Ref]
     tensors: Mapping[str, torch.Tensor] = field(repr=False)
     order_before: Mapping[str, str]
+    _arguments: dict[str, Mapping[str, Argument]] = field(default_factory=dict[str, Mapping[str, Argument]], repr=False)
 
     @staticmethod
     def of(graph: Program | Graph | GraphIndex) -> GraphIndex:
@@ -117,6 +119,14 @@ class GraphIndex:
     def leaving_calls(self) -> frozenset[str]:
         """The calls that have a result among the graph's."""
         return frozenset(ref.name for ref in self.results if ref.name in self.position)
+
+    def arguments(self, call: Call) -> Mapping[str, Argument]:
+        """All arguments of a call by their schema names, as ``arguments.argument`` gives them; kept for all rules."""
+        found = self._arguments.get(call.name)
+        if found is None:
+            found = {entry.name: argument(call, entry.name) for entry in call.target._schema.arguments}
+            self._arguments[call.name] = found
+        return found
 
     def call(self, name: str) -> Call:
         """The call of this name; UsageError when there is none."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from tapestry.backends.rules.arguments import default, same
 from tapestry.backends.rules.convex import text
 from tapestry.backends.rules.expression import (
     Attribute,
@@ -25,7 +26,6 @@ from tapestry.backends.rules.expression import (
     first_tensor,
 )
 from tapestry.backends.rules.rule import Scope
-from tapestry.backends.rules.signature import argument, default, same
 from tapestry.backends.rules.view import judged
 from tapestry.program.graph import Argument, Call, Ref, refs_in
 
@@ -220,12 +220,13 @@ class Matcher:
                 reason = self._other_axis(expression, call, name)
                 if reason is not None:
                     return reason
-        return None if wanted.others else _not_default(slots, call)
+        return None if wanted.others else _not_default(slots, call, self.scope.index.arguments(call))
 
     def _other_axis(self, expression: Axis, call: Call, name: str) -> str | None:
-        given, tensor = argument(call, name), first_tensor(call.target)
+        arguments = self.scope.index.arguments(call)
+        given, tensor = arguments[name], first_tensor(call.target)
         dims = given if isinstance(given, tuple) else (given,)
-        subject = argument(call, tensor) if tensor else None
+        subject = arguments[tensor] if tensor else None
         if not isinstance(subject, Ref) or len(dims) != 1 or not isinstance(dims[0], int):
             return f"{call.name}: {name} is {shown(given)}, expected one dimension"
         rank = max(len(self.scope.index.spec(subject).shape), 1)
@@ -235,24 +236,24 @@ class Matcher:
 
     def _pairings(self, wanted: Op, call: Call) -> Iterator[list[tuple[Expression, Argument, str]]]:
         """The expressions with the arguments of the call: as written, and with the first two exchanged."""
+        arguments = self.scope.index.arguments(call)
         pairs = [
-            (expression, argument(call, name), f"{call.name}: {name}")
+            (expression, arguments[name], f"{call.name}: {name}")
             for name, expression in wanted.slots[call.target].items()
             if not isinstance(expression, Axis)
         ]
         yield pairs
-        if wanted.commutes and len(pairs) > 1 and _plain_alpha(call):
+        if wanted.commutes and len(pairs) > 1 and same(arguments.get("alpha", 1), 1):  # add has a factor on one operand
             (a, x, at_x), (b, y, at_y), *rest = pairs
             if not same(x, y):
                 yield [(a, y, at_y), (b, x, at_x), *rest]
 
 
-def _not_default(slots: Mapping[str, Expression], call: Call) -> str | None:
-    for entry in call.target._schema.arguments:
-        name = entry.name
+def _not_default(slots: Mapping[str, Expression], call: Call, arguments: Mapping[str, Argument]) -> str | None:
+    for name, given in arguments.items():
         if name in slots:
             continue
-        given, usual = argument(call, name), default(call.target, name)
+        usual = default(call.target, name)
         if not same(given, usual):
             return f"{call.name}: {name} is {shown(given)}, expected {shown(usual)}"
     return None
@@ -263,12 +264,6 @@ def _stored(number: bool | int | float | complex, dtype: torch.dtype) -> bool | 
     if isinstance(number, int | float) and not isinstance(number, bool) and dtype.is_floating_point:
         return torch.tensor(number, dtype=dtype).item()
     return number
-
-
-def _plain_alpha(call: Call) -> bool:
-    """Whether the call has no factor on its second operand (``add`` has one)."""
-    names = {entry.name for entry in call.target._schema.arguments}
-    return "alpha" not in names or same(argument(call, "alpha"), 1)
 
 
 def has_tensor(value: Argument) -> bool:

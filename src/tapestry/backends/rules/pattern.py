@@ -75,9 +75,13 @@ class Pattern(Rule):
     def refuses_in(self, graph: Matchable, node: str, info: DeviceInfo) -> str | None:
         scope = Scope(GraphIndex.of(graph), info)
         call = scope.index.call(node)
-        if any(match.nodes == (node,) for match in self._from((call,), scope, None)):
+        if any(match.nodes == (node,) for match in self.at(call, scope)):
             return None
         return self.refuses(call, info) if len(self.calls) > 1 else self.explain(graph, node, info)
+
+    def at(self, call: Call, scope: Scope) -> Iterator[Match]:
+        """The matches whose first output ``call`` makes."""
+        return self._from((call,), scope, None)
 
     def find(self, scope: Scope) -> Iterator[Match]:
         return self._from(_anchors(self.outputs[0], scope.index.calls, scope), scope, None)
@@ -187,7 +191,7 @@ def _linked(output: Expression, scope: Scope, state: State) -> Iterator[Ref]:
     for value, depth in _shared(output, state):
         if depth == 0:
             reached |= {ref.name for ref in refs_in(value)} & index.by_name.keys()
-        front = {reader for ref in refs_in(value) for reader in index.readers.get(ref, ())}
+        front = {reader for ref in refs_in(value) for reader in _readers(index, ref)}
         for _ in range(depth):
             reached |= front
             front = {reader for name in front for reader in index.data_after[name]} - reached
@@ -195,6 +199,11 @@ def _linked(output: Expression, scope: Scope, state: State) -> Iterator[Ref]:
     for name in index.ordered(reached):
         call = index.by_name[name]
         yield from (Ref(name, item) for item in range(len(call.outputs)) if (call.target, item) in wanted)
+
+
+def _readers(index: GraphIndex, ref: Ref) -> tuple[str, ...]:
+    """The calls that read a value, or any result of the call that makes it."""
+    return index.data_after[ref.name] if ref.name in index.data_after else index.readers.get(ref, ())
 
 
 def _shared(output: Expression, state: State) -> Iterator[tuple[object, int]]:

@@ -1,12 +1,11 @@
-"""Operators by name, and arguments by the names of their schemas: how a pattern's call meets a graph's call.
+"""Operators by name, and which overloads some arguments fit.
 
-Not here: matching.
+Not here: the values of arguments (arguments).
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Sequence
 from functools import cache
 from typing import cast
@@ -14,8 +13,6 @@ from typing import cast
 import torch
 
 from tapestry.backends.rules.rule import RuleError
-from tapestry.program import traits
-from tapestry.program.graph import Argument, Call
 
 #: Operators whose first two operands may change places (for add and eq too: with alpha = 1, see the matcher).
 COMMUTATIVE = frozenset(
@@ -69,48 +66,3 @@ def placed(target: torch._ops.OpOverload, given: Sequence[object], named: Sequen
 def required(target: torch._ops.OpOverload) -> tuple[str, ...]:
     """The arguments of an operator that have no default."""
     return tuple(entry.name for entry in target._schema.arguments if not entry.has_default_value())
-
-
-def argument(call: Call, name: str) -> Argument:
-    """An argument by its schema name or its default, with lists as tuples and ``int[2]`` always of two entries."""
-    return widened(call.target, name, traits.argument(call, name))
-
-
-def default(target: torch._ops.OpOverload, name: str) -> Argument:
-    """The default of an argument, as ``argument`` gives it."""
-    return widened(target, name, _entry(target, name).default_value)
-
-
-def widened(target: torch._ops.OpOverload, name: str, value: object) -> Argument:
-    """A value as the operator reads it: one number for a list of N sizes stands for N equal ones."""
-    entry = _entry(target, name)
-    value = plain(value)
-    count = cast("int | None", getattr(entry, "N", None))
-    if count is None or value is None:
-        return value
-    if isinstance(value, tuple):
-        return value * count if len(value) == 1 else value
-    return (value,) * count
-
-
-@cache
-def _entry(target: torch._ops.OpOverload, name: str) -> torch._C.Argument:
-    return next(entry for entry in target._schema.arguments if entry.name == name)
-
-
-def plain(value: object) -> Argument:
-    """A value with its lists as tuples."""
-    if isinstance(value, list | tuple):
-        return tuple(plain(entry) for entry in cast("Sequence[object]", value))
-    return cast("Argument", value)
-
-
-def same(a: Argument, b: Argument) -> bool:
-    """Whether two arguments are the same value or the same constant: 1 is 1.0 but not True, and NaN is NaN."""
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    if isinstance(a, bool) is not isinstance(b, bool):
-        return False
-    if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
-        return True
-    return a == b

@@ -11,8 +11,6 @@ from functools import cached_property
 
 from tapestry.backends.rules.index import GraphIndex
 from tapestry.backends.rules.rule import RuleError
-from tapestry.backends.rules.signature import plain
-from tapestry.program import traits
 from tapestry.program.graph import Argument, Call, Ref, TensorSpec, operands
 from tapestry.runtime.device import DeviceInfo
 
@@ -68,10 +66,11 @@ class MatchView:
 
     def attribute(self, name: str, argument: str) -> Argument:
         """An argument of the call bound to ``name``, by the name in its schema; the default where it is not given."""
-        try:
-            return plain(traits.argument(self.call(name), argument))
-        except KeyError:
-            raise RuleError(f"operator {self.call(name).target} has no argument {argument!r}") from None
+        call = self.call(name)
+        arguments = self.index.arguments(call)
+        if argument not in arguments:
+            raise RuleError(f"operator {call.target} has no argument {argument!r}, only {', '.join(arguments)}")
+        return arguments[argument]
 
     def is_constant(self, name: str) -> bool:
         """Whether the value is the same in every run: a parameter, an unwritten buffer, or folded from such."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tapestry.backends.rules.rule import Match, Rule, Scope
+from tapestry.backends.rules.index import GraphIndex
+from tapestry.backends.rules.rule import Match, Matchable, Rule, Scope
 from tapestry.backends.rules.single import CallRule
 from tapestry.backends.rules.view import MatchView, Predicate, judged
 from tapestry.program.graph import Call
@@ -34,6 +35,10 @@ class Whole(Rule):
 
     def refuses(self, call: Call, info: DeviceInfo) -> str | None:
         return self.ops.refuses(call, info)
+
+    def refuses_in(self, graph: Matchable, node: str, info: DeviceInfo) -> str | None:
+        index = GraphIndex.of(graph)
+        return self.refuses(index.call(node), info) or self._refused(Scope(index, info), (node,))
 
     def find(self, scope: Scope) -> Iterator[Match]:
         for nodes in self._regions(scope):
