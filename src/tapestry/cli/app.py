@@ -5,12 +5,14 @@ Exit codes: 0 all good, 1 findings, 2 wrong usage, 3 environment, 130 interrupte
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from tapestry.cli.console import err
 from tapestry.errors import TapestryError
@@ -18,6 +20,8 @@ from tapestry.extras import missing
 
 #: Command → the module of cli.commands that has a function of that name.
 _COMMANDS = ("carve", "replay", "migrate", "explain", "devices", "backends", "doctor")
+
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="tapestry",
@@ -52,12 +56,18 @@ def run() -> NoReturn:
     """Run the command line and leave with its exit code."""
     try:
         code = app(standalone_mode=False)
+        if code == _INTERRUPTED:  # what typer makes of KeyboardInterrupt, without a word
+            _say(_interrupted(sys.argv[1:2]))
     except TapestryError as error:
         _say(str(error))
         code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        _say("interrupted; what was finished is in the journal, run the same command to go on")
-        code = 130
+        _say(_interrupted(sys.argv[1:2]))
+        code = _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
     except typer.Exit as error:
         code = error.exit_code
     except ModuleNotFoundError as error:
@@ -71,6 +81,12 @@ def run() -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _interrupted(command: Sequence[str]) -> str:
+    if tuple(command) in {("migrate",), ("replay",)}:
+        return "interrupted; what was finished is in the journal, run the same command to go on"
+    return "interrupted"
+
+
 def _usage(error: Exception) -> int:
     """Show click's own usage errors, which say what is wrong; anything else is a fault of ours and is raised."""
     show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
@@ -81,4 +97,4 @@ def _usage(error: Exception) -> int:
 
 
 def _say(message: str) -> None:
-    err.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True)
+    err.print(Text.assemble(("error: ", "red"), message), soft_wrap=True)

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+#: Texts are shown as they are: square brackets in a reason or a path are no markup.
+out = Console(highlight=False, markup=False)
+err = Console(stderr=True, highlight=False, markup=False)
 
 
 @contextmanager
@@ -31,15 +33,37 @@ def progress() -> Generator[Callable[[str, int, int], None]]:
         yield tell
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> None:
-    """Print a table; ``numbers`` are the columns to be set flush right."""
-    shown = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str | Text]], numbers: Sequence[int] = ()
+) -> None:
+    """Print a table under its title; ``numbers`` are the columns to be set flush right.
+
+    Without column names there is no heading. A narrow terminal breaks the last column that is no number.
+    """
+    shown = Table(header_style="bold", box=None, pad_edge=False, show_header=any(columns))
+    texts = [place for place in range(len(columns)) if place not in numbers]
     for place, column in enumerate(columns):
-        shown.add_column(column, justify="right" if place in numbers else "left", overflow="fold")
+        shown.add_column(
+            column, justify="right" if place in numbers else "left", overflow="fold",
+            no_wrap=bool(texts) and place != texts[-1],
+        )  # fmt: skip
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    out.print(Text(title, style="bold"))
     out.print(shown)
     out.print()
+
+
+def block(head: str, lines: Sequence[tuple[str, str]]) -> None:
+    """Print an entry: a first line, then labelled lines whose text goes on under itself where it is long."""
+    out.print(Text(head, style="bold"), soft_wrap=False)
+    shown = Table.grid(padding=(0, 1))
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
+    for label, text in lines:
+        if text:
+            shown.add_row(Text(f"  {label}"), Text(text))
+    out.print(shown)
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
+from tapestry.backends.cache import replace_file
 from tapestry.errors import UsageError
 from tapestry.migration.explanation import Explanation
 from tapestry.migration.result import MigrationResult
@@ -178,15 +177,15 @@ DOCUMENTS: dict[str, type[Document]] = {
 
 
 def write_json(path: Path, document: Document) -> None:
-    """Write a document atomically. A number that is infinite or not a number becomes null.
+    """Write a document atomically; a pipe or a device such as /dev/stdout is written to as it is.
+
+    A number that is infinite or not a number becomes null.
 
     UsageError when the path cannot be written.
     """
     data = msgspec.json.format(msgspec.json.encode(document), indent=2)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as handle:
-            handle.write(data + b"\n")
-        os.replace(handle.name, path)
+        replace_file(path, data + b"\n")
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error}") from error
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error

@@ -99,9 +99,13 @@ def _run_file(path: Path) -> object:
 
 
 def _words(error: BaseException, path: Path) -> str:
-    frames = [entry for entry in traceback.extract_tb(error.__traceback__) if entry.filename == str(path)]
-    line = error.lineno if isinstance(error, SyntaxError) else (frames[-1].lineno if frames else None)
-    return f"{type(error).__name__}: {error}" + (f" (line {line})" if line else "")
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error}"  # which names the line itself
+    here = path.resolve()
+    lines = [
+        entry.lineno for entry in traceback.extract_tb(error.__traceback__) if Path(entry.filename).resolve() == here
+    ]
+    return f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")
 
 
 def _read(name: str, made: object) -> LoadedModel:

@@ -8,6 +8,7 @@ from tapestry.cli import options
 from tapestry.cli.console import table
 from tapestry.cli.documents import BackendDocument, BackendsDocument, write_json
 from tapestry.cli.environment import environment, installed
+from tapestry.cli.preflight import check_outputs
 from tapestry.errors import EnvironmentProblem
 
 
@@ -15,6 +16,7 @@ def backends(json: options.Json = None) -> None:
     """List the backends that compile operators for devices."""
     if installed("torch") is None:
         raise EnvironmentProblem("backends need PyTorch; install it with\n  pip install 'tapestry-ml[bringup]'")
+    check_outputs(json)
     begin = time.perf_counter()
     found = _examine()
     rows = [

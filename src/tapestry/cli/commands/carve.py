@@ -12,6 +12,7 @@ from tapestry.cli import options
 from tapestry.cli.console import number, out, progress, size, table
 from tapestry.cli.documents import CarveDocument, LeftOutDocument, write_json
 from tapestry.cli.environment import environment
+from tapestry.cli.preflight import check_outputs, check_suite_path
 
 
 def carve(
@@ -29,6 +30,8 @@ def carve(
     from tapestry.suite.store import save_suite
 
     begin = time.perf_counter()
+    check_outputs(json)
+    check_suite_path(output)
     loaded = load(model, trust_pickle)
     program = capture_model(loaded)
     with progress() as tell:

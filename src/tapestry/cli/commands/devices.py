@@ -8,11 +8,13 @@ from tapestry.cli import options
 from tapestry.cli.console import table
 from tapestry.cli.documents import DeviceDocument, DevicesDocument, write_json
 from tapestry.cli.environment import environment
+from tapestry.cli.preflight import check_outputs
 from tapestry.runtime.open import list_devices
 
 
 def devices(json: options.Json = None) -> None:
     """List the devices that models can be moved to."""
+    check_outputs(json)
     begin = time.perf_counter()
     found = [
         DeviceDocument(entry.name, entry.kind, entry.description, entry.ready, entry.reason) for entry in list_devices()

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import platformdirs
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from tapestry.cli import options
 from tapestry.cli.console import out, table
 from tapestry.cli.documents import DoctorDocument, Examined, write_json
 from tapestry.cli.environment import environment, installed
+from tapestry.cli.preflight import check_outputs
 
 #: What is needed for bringing up a model on OpenCL: module, distribution, extra.
 _NEEDED = (
@@ -29,11 +30,14 @@ _NEEDED = (
 
 def doctor(json: options.Json = None) -> None:
     """Examine this machine: packages, devices, a small model moved to each of them, folders."""
+    check_outputs(json)
     begin = time.perf_counter()
     checks = [*_packages(), *_folders(), *_devices()]
-    shown = {"good": "[green]good[/green]", "missing": "[yellow]missing[/yellow]", "broken": "[red]broken[/red]"}
+    colours = {"good": "green", "missing": "yellow", "broken": "red"}
     table(
-        "Doctor", ("", "state", "detail"), [[entry.name, shown[entry.state], escape(entry.detail)] for entry in checks]
+        "Doctor",
+        ("", "state", "detail"),
+        [[entry.name, Text(entry.state, colours[entry.state]), entry.detail] for entry in checks],
     )
     bad = [entry for entry in checks if entry.state != "good"]
     out.print("everything works" if not bad else f"{len(bad)} of {len(checks)} need attention")

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from rich.text import Text
 
 from tapestry.cli import options
 from tapestry.cli.console import number, out, progress, table
 from tapestry.cli.documents import ExplainDocument, write_json
 from tapestry.cli.environment import environment
+from tapestry.cli.preflight import check_outputs, check_target
 
 if TYPE_CHECKING:
     from tapestry.migration.explanation import Explanation
@@ -37,6 +39,9 @@ def explain(
     from tapestry.suite.carve import carve
 
     begin = time.perf_counter()
+    check_outputs(json)
+    for name in backend or [""]:
+        check_target(to, name)
     loaded = load(model, trust_pickle)
     program = capture_model(loaded)
     find_node(program, node)
@@ -58,14 +63,13 @@ def explain(
 
 
 def _show(found: Explanation) -> None:
-    out.print(
-        f"[bold]{found.node}[/bold]  {found.op}" + (f" (from {found.origin})" if found.origin != found.op else "")
-    )
-    out.print(f"  {found.source}" + (f": {found.code}" if found.code else ""), markup=False)
+    came_from = f" (from {found.origin})" if found.origin != found.op else ""
+    out.print(Text.assemble((found.node, "bold"), f"  {found.op}{came_from}"))
+    out.print(f"  {found.source}" + (f": {found.code}" if found.code else ""))
     for label, values in (("reads", found.inputs), ("gives", found.outputs)):
-        out.print(f"  {label} {'; '.join(values)}", markup=False)
+        out.print(f"  {label} {'; '.join(values)}")
     if found.place != "free":
-        out.print(f"  {found.place}: {found.why}", markup=False)
+        out.print(f"  {found.place}: {found.why}")
     elif len(found.alike) > 1:
         out.print(f"  {len(found.alike)} nodes are alike (one key): they share cases, verdicts and kernels")
     out.print()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from datetime import UTC, datetime
@@ -11,12 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tapestry.cli import options
-from tapestry.cli.console import number, out, percent, progress, size, table
+from tapestry.cli.console import block, number, out, percent, progress, size, table
 from tapestry.cli.documents import FactDocument, MigrateDocument, write_json
 from tapestry.cli.environment import environment
+from tapestry.cli.preflight import check_outputs, check_report, check_target
 
 if TYPE_CHECKING:
     from tapestry.migration.result import MigrationResult
+
+
+#: A secret in a device's name, which no file may hold.
+_TOKEN = re.compile(r"token=[^\s&]*")
 
 
 def migrate(
@@ -39,6 +45,9 @@ def migrate(
     from tapestry.suite.journal import remove
 
     begin = time.perf_counter()
+    check_outputs(json, report, output)
+    check_report(report)
+    check_target(to, backend)
     loaded = load(model, trust_pickle)
     program = capture_model(loaded)
     folder = journal or journal_folder(f"migrate {model} {program.graph_hash} {to} {backend}")
@@ -81,7 +90,7 @@ def _write_report(path: Path, document: MigrateDocument) -> None:
     header = ReportHeader(
         model=document.model or "",
         date=datetime.now(UTC).astimezone(),
-        command=" ".join(["tapestry", *sys.argv[1:]]),
+        command=_TOKEN.sub("token=…", " ".join(["tapestry", *sys.argv[1:]])),
         environment=document.environment,
         seconds=document.seconds,
         facts=tuple((fact.label, fact.value) for fact in document.facts),
@@ -110,17 +119,40 @@ def _show(document: MigrateDocument) -> None:
     _show_check(document)
 
 
+#: What the causes of findings are called.
+_CAUSES = {
+    "replay": "a case: one operator on recorded values",
+    "program": "the whole program, which is wrong with it although its cases pass",
+    "merge": "compiling these nodes as one region; alone they are right, and run on the target",
+}
+
+
 def _show_findings(result: MigrationResult) -> None:
-    rows = [
-        [", ".join(entry.ops), str(len(entry.nodes)), entry.verdict, entry.cause, entry.reason, entry.sources[0]]
-        for entry in result.findings
-    ]
-    if rows:
-        table("Findings", ("operators", "nodes", "verdict", "cause", "reason", "first source line"), rows, numbers=(1,))
+    if result.findings:
+        out.print(f"Findings: {len(result.findings)}\n")
+    for number_, entry in enumerate(result.findings, 1):
+        places = [entry.sources[0], *([f"and {len(entry.sources) - 1} more"] if len(entry.sources) > 1 else [])]
+        count = f"{len(entry.nodes)} node" + ("s" if len(entry.nodes) > 1 else "")
+        block(
+            f"{number_}. {entry.verdict}: {', '.join(entry.ops)} ({count})",
+            [
+                ("source", ", ".join(places)),
+                ("found by", _CAUSES.get(entry.cause, entry.cause)),
+                ("reason", entry.reason),
+            ],
+        )
+    if result.findings:
+        out.print()
     found = {node for entry in result.findings for node in entry.nodes}
-    others = [[entry.node, entry.op, entry.reason] for entry in result.blocked if entry.node not in found]
+    others = [entry for entry in result.blocked if entry.node not in found]
+    by_reason: dict[str, list[str]] = {}
+    for entry in others:
+        by_reason.setdefault(entry.reason, []).append(entry.node)
+    for reason, nodes in by_reason.items():
+        shown = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
+        block(f"Stays on the source: {len(nodes)}", [("reason", reason), ("nodes", shown)])
     if others:
-        table("Stays on the source", ("node", "operator", "reason"), others)
+        out.print()
 
 
 def _show_check(document: MigrateDocument) -> None:

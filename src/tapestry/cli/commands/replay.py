@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tapestry.cli import options
-from tapestry.cli.console import number, out, progress, table
+from tapestry.cli.console import block, number, out, progress
 from tapestry.cli.documents import ErrorDocument, FailureDocument, ReplayDocument, ReplayedDevice, write_json
 from tapestry.cli.environment import environment
+from tapestry.cli.preflight import check_outputs, check_target
 
 if TYPE_CHECKING:
     from tapestry.suite.verdicts import ReplayResult
@@ -32,11 +34,13 @@ def replay(
     from tapestry.suite.store import load_suite
 
     begin = time.perf_counter()
+    check_outputs(json)
+    targets = {device: check_target(device, backend) for device in to or ["opencl"]}
     loaded = load_suite(suite)
     found: list[ReplayResult] = []
-    for device in to or ["opencl"]:
-        subject = f"replay {loaded.info.content_hash[:16]} on {device} {backend}"
-        folder = (journal / device.replace(":", "-").replace("/", "-")) if journal else journal_folder(subject)
+    for device, name in targets.items():
+        subject = f"replay {loaded.info.content_hash[:16]} on {name} {backend}"
+        folder = (journal / re.sub(r"\W+", "-", name)) if journal else journal_folder(subject)
         if fresh:
             remove(folder)
         with Journal(folder, subject) as log, progress() as tell:
@@ -56,9 +60,12 @@ def _show(result: ReplayResult) -> None:
     from tapestry.cli.tables import operators_table
 
     operators_table(f"{result.device} with {result.backend}", result.results)
-    rows = [[entry.case, str(entry.verdict), entry.reason] for entry in result.failures]
-    if rows:
-        table("Not passed", ("case", "verdict", "reason"), rows)
+    for entry in result.failures:
+        block(
+            f"{entry.verdict}: {entry.op}", [("case", entry.case), ("variant", entry.variant), ("reason", entry.reason)]
+        )
+    if result.failures:
+        out.print()
     counted = ", ".join(f"{count} {verdict}" for verdict, count in result.verdicts.items() if count)
     out.print(f"{len(result.results)} cases on {result.device}: {counted}")
     slowest = max((entry.seconds for entry in result.results), default=0.0)
