@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+
 from tapestry.backends.tvm.backend import Tvm
 from tapestry.backends.tvm.compile import compile_graph
 from tapestry.backends.tvm.options import TvmOptions

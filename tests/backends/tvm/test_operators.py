@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001  (operators whose ATen name begins with an underscore)
 """Every operator through TVM on an OpenCL device, against eager: values that are finite and shapes that are odd."""
 
 from __future__ import annotations
@@ -153,6 +154,14 @@ def test_16_bit_floats_are_rounded_as_eager_rounds(bench: Any, dtype: torch.dtyp
 def test_16_bit_floats_accumulate_in_32_bits(bench: Any, dtype: torch.dtype) -> None:
     (got,), _ = bench.call(aten.sum.dim_IntList, torch.ones(1, 1000, dtype=dtype), [1])
     assert got.tolist() == [1000.0]
+
+
+def test_constants_keep_all_their_digits(bench: Any) -> None:
+    factor = 1.0 + 2.0**-23
+    (got,), _ = bench.call(aten.mul.Scalar, torch.ones(3), factor)
+    assert got.tolist() == [factor] * 3
+    (got,), _ = bench.call(aten.mul.Scalar, torch.ones(3).double(), 1.0 / 3.0)
+    assert got.tolist() == [1.0 / 3.0] * 3
 
 
 def test_doubles_stay_doubles(bench: Any) -> None:

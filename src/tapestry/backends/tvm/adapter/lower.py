@@ -5,8 +5,6 @@ Not here: import (importer.py); what becomes of the plan (compile.py).
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +16,7 @@ from tvm.tirx.build import split_host_device_mods
 
 from tapestry.backends.tvm.adapter.flatten import flatten
 from tapestry.backends.tvm.adapter.importer import Importer
+from tapestry.backends.tvm.adapter.source import kernels_of
 from tapestry.backends.tvm.options import TvmOptions
 from tapestry.backends.tvm.plan import Kernel, Plan
 from tapestry.backends.tvm.targets import DeviceTarget
@@ -108,7 +107,7 @@ def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions)
         for part in devices.values()
         for variable, function in finish_device()(part).functions.items()
     }
-    kernels, source = _sources(device, next(iter(devices)), target)
+    kernels, source = kernels_of(device, next(iter(devices)), target)
     return Lowered(main, hosts, kernels, source)
 
 
@@ -122,48 +121,6 @@ class _KeepSplit:
     def run_after_pass(self, mod: Any, info: Any) -> None:
         if info.name == "tirx.SplitHostDevice":
             self.module = mod
-
-
-def _sources(functions: dict[Any, Any], tvm_target: Any, target: DeviceTarget) -> tuple[tuple[Kernel, ...], str]:
-    """The kernels by name, and their common source text (empty when each has its own)."""
-    make = tvm.get_global_func(f"target.build.{target.kind}")
-    ordered = sorted(functions.items(), key=lambda entry: entry[0].name_hint)
-    kernels: list[Kernel] = []
-    for variable, function in ordered:
-        buffers = [p for p in function.params if _is_buffer(p)]
-        text = ""
-        access = "x" * len(buffers)
-        if target.one_entry:
-            made = make(tvm.IRModule({variable: function}), tvm_target)
-            text = _wgsl(made.inspect_source(""))
-            access = _access(made.inspect_source("func_info"), variable.name_hint, len(buffers))
-        kernels.append(Kernel(str(variable.name_hint), access, text))
-    if target.one_entry:
-        return tuple(kernels), ""
-    source = make(tvm.IRModule(dict(ordered)), tvm_target).inspect_source("")
-    return tuple(kernels), _SUFFIXED.sub(r"\1(", source)
-
-
-def _is_buffer(parameter: Any) -> bool:
-    return type(parameter.ty).__name__ in {"BufferType", "PointerType"}
-
-
-#: Functions that TVM writes with C's suffix for single precision; OpenCL C and WGSL overload the plain names.
-_SUFFIXED = re.compile(r"\b(tan|atan|asin|acos|sinh|cosh|asinh|acosh|atanh|atan2)f\(")
-
-
-def _wgsl(text: str) -> str:
-    """TVM stores bool as ``i8``, which WGSL does not have."""
-    return re.sub(r"\bi8\b", "i32", _SUFFIXED.sub(r"\1(", text))
-
-
-def _access(info: str, name: str, count: int) -> str:
-    """The access letters from TVM's own description of a WGSL kernel: a tag ``paramWriteAccess:[1,0,…]``."""
-    for tag in json.loads(info)[name]["launch_param_tags"]:
-        title, _, flags = str(tag).partition(":")
-        if title == "paramWriteAccess":
-            return "".join("x" if flag else "r" for flag in json.loads(flags)[:count])
-    raise CompileError(f"TVM does not say which buffers {name} writes")
 
 
 def _reason(error: Exception) -> str:
