@@ -56,6 +56,8 @@ class Backend(ABC):
     device_kinds: ClassVar[frozenset[str]]
     #: Whether compile runs in a child process, where a crash or a hang costs nothing but the answer.
     isolated: ClassVar[bool] = True
+    #: Whether neighbouring calls that it takes may be compiled as one region; if not, only what its rules match.
+    fuses: ClassVar[bool] = True
 
     @abstractmethod
     def availability(self) -> Availability:
@@ -79,6 +81,10 @@ class Backend(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """Versions of everything that shapes the result: part of every cache key."""
+
+    def fingerprint_for(self, graph: Graph, info: DeviceInfo, options: Options) -> str:
+        """The part of ``fingerprint`` that shapes this region: what its cache key is made from."""
+        return self.fingerprint()
 
     def refuses(self, call: Call, info: DeviceInfo) -> str | None:
         """None when some rule takes the call alone, whatever graph it stands in; else the most telling reason."""

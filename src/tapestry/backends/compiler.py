@@ -71,7 +71,7 @@ class Compiler:
     def start(self, backend: Backend, graph: Graph, info: DeviceInfo, options: Options) -> Future[Compiled]:
         """The same in the background."""
         body = dumps(graph)
-        key = cache_key(_text_key(body), backend.fingerprint(), f"{backend.name} {options}", info)
+        key = self._key(backend, graph, body, info, options)
         with self._lock:
             known = self._futures.get(key)
             if known is not None:
@@ -82,7 +82,11 @@ class Compiler:
 
     def key(self, backend: Backend, graph: Graph, info: DeviceInfo, options: Options) -> str:
         """The cache key: what everything that depends on this compiled region depends on."""
-        return cache_key(_text_key(dumps(graph)), backend.fingerprint(), f"{backend.name} {options}", info)
+        return self._key(backend, graph, dumps(graph), info, options)
+
+    def _key(self, backend: Backend, graph: Graph, body: bytes, info: DeviceInfo, options: Options) -> str:
+        fingerprint = backend.fingerprint_for(graph, info, options)
+        return cache_key(_text_key(body), fingerprint, f"{backend.name} {options}", info)
 
     def _compile(self, key: str, backend: Backend, body: bytes, info: DeviceInfo, options: Options) -> Compiled:
         found = self.cache.get(key)

@@ -16,6 +16,7 @@ from tapestry.runtime.device import DeviceInfo
 #: Our own, by name; imported when they are asked for.
 _BUILT_IN = {
     "eager": "tapestry.backends.eager:Eager",
+    "kernels": "tapestry.backends.kernels.backend:Kernels",
     "tvm": "tapestry.backends.tvm.backend:Tvm",
 }
 _GROUP = "tapestry.backends"
@@ -68,8 +69,16 @@ def ready_backend(name: str) -> Backend:
 
 
 def default_backend(device_kind: str) -> str:
-    """The backend that a command uses for a kind of device when none is named."""
-    return "eager" if device_kind == "host" else "tvm"
+    """The backends that a command uses for a kind of device when none is named, the preferred one first."""
+    return "eager" if device_kind == "host" else "kernels,tvm"
+
+
+def ready_backends(names: str) -> tuple[Backend, ...]:
+    """The backends of a comma-separated list, in order of preference; each as ``ready_backend``."""
+    listed = [name.strip() for name in names.split(",") if name.strip()]
+    if not listed or len(set(listed)) != len(listed):
+        raise UsageError(f"expected the names of backends, each once and separated by commas, got {names!r}")
+    return tuple(ready_backend(name) for name in listed)
 
 
 def check_kind(backend: Backend, info: DeviceInfo) -> None:

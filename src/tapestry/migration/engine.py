@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from tapestry.backends.base import Backend, Options
 from tapestry.backends.compiler import Compiler
 from tapestry.migration.check import CheckResult
+from tapestry.migration.choice import Choice
 from tapestry.migration.levels import Regions
-from tapestry.migration.merging import Merging, Together, alone, last_good
+from tapestry.migration.merging import Merging, Together, alone, last_good, replaced
 from tapestry.migration.result import Finding, Step
 from tapestry.migration.steps import SetTurnedBad, Steps
 from tapestry.numerics.verdict import Verdict
@@ -26,7 +27,8 @@ from tapestry.runtime.resident import Resident
 from tapestry.suite.carve import nodes_by_key
 from tapestry.suite.case import Suite
 from tapestry.suite.journal import Journal
-from tapestry.suite.replay import Target, replay_on
+from tapestry.suite.on_target import Target
+from tapestry.suite.replay import Preferred, replay_preferring
 from tapestry.suite.verdicts import BLOCKING, CaseResult, ReplayResult
 
 Progress = Callable[[str, int, int], None]
@@ -61,16 +63,17 @@ class Migration:
         program: Program,
         suite: Suite,
         inputs: Sequence[InputSet],
-        target: Target,
+        targets: Sequence[Target],
         journal: Journal | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.program = program
         self.suite = suite
-        self.target = target
+        self.targets = tuple(targets)
         self.journal = journal
         self.tell = progress or (lambda what, done, total: None)
-        self.steps = Steps(program, inputs, target, journal)
+        self.choice = Choice(program, self.targets)
+        self.steps = Steps(program, inputs, self.choice, journal)
         self.findings: list[Finding] = []
         self._merging = Merging(self.steps, self._found_together)
         self._by_key = nodes_by_key(program)
@@ -85,8 +88,9 @@ class Migration:
         Steps take the input sets in turn. When a step or the end result is wrong on one, offloading starts again with
         every step checked on that one; what is blocked or kept apart stays so.
         """
-        replayed = replay_on(self.target, self.suite, self.journal, self.tell)
-        allowed = self._allowed(replayed)
+        preferred = replay_preferring(self.targets, self.suite, self.journal, self.tell)
+        replayed = preferred.result
+        allowed = self._allowed(preferred)
         while True:
             count = len(self.findings)
             try:
@@ -120,16 +124,17 @@ class Migration:
 
     # -- cases
 
-    def _allowed(self, replayed: ReplayResult) -> list[str]:
+    def _allowed(self, preferred: Preferred) -> list[str]:
         """The nodes whose cases are all right, in order; the others become findings, one per operator key."""
-        worst: dict[str, CaseResult] = {}
-        for entry in replayed.results:
-            if entry.verdict in BLOCKING:
-                worst.setdefault(entry.key, entry)
         by_key = self._by_key
+        for key, target in preferred.by_key.items():
+            self.choice.assign(by_key[key], target)
+        for entry in _worst(preferred.overruled).values():
+            self._find(by_key[entry.key], str(entry.verdict), "kernel", f"{entry.backend}: {entry.reason}")
+        worst = _worst(preferred.result.results)
         for key, entry in worst.items():
             self._find(by_key[key], str(entry.verdict), "replay", entry.reason)
-        covered = {entry.key for entry in replayed.results}
+        covered = {entry.key for entry in preferred.result.results}
         untested = {key: nodes for key, nodes in by_key.items() if key not in covered}
         for nodes in untested.values():
             self._find(nodes, str(Verdict.UNSUPPORTED), "replay", "no case: the inputs never reached this operator")
@@ -195,12 +200,41 @@ class Migration:
     # -- merging
 
     def _merge(self, moved: list[str]) -> Regions:
-        return self._merging.run(moved, self.tell) if moved else ()
+        if not moved:
+            return ()
+        return self._merging.run(moved, self._claim(moved), self.tell)
+
+    def _claim(self, moved: list[str]) -> Regions:
+        """Give a hand-written kernel the places of several operators that it matches, where the whole stays right."""
+        regions = alone(moved)
+        for target, nodes in self.choice.matches(moved):
+            before = self.choice.copy()
+            self.choice.claim(nodes, target)
+            wanted = replaced(regions, [nodes])
+            if not self.steps.compiles(nodes):
+                self.choice.restore(before)
+                continue
+            result = self.steps.step("kernel", wanted)
+            if result.good:
+                regions = wanted
+                continue
+            self.choice.restore(before)
+            self._find(nodes, result.verdict, "kernel", f"{target.backend.name}: {result.reason}")
+        return regions
 
     def _found_together(self, found: Together) -> None:
         nodes = dict.fromkeys(node_id for place in found.places for node_id in place)
         reason = f"right node by node, not when compiled together: {found.result.reason}"
         self._find(tuple(nodes), found.result.verdict, "merge", reason)
+
+
+def _worst(results: Sequence[CaseResult]) -> dict[str, CaseResult]:
+    """Of each operator key that has a bad case, the first one."""
+    found: dict[str, CaseResult] = {}
+    for entry in results:
+        if entry.verdict in BLOCKING:
+            found.setdefault(entry.key, entry)
+    return found
 
 
 def make_target(resident: Resident, backend: Backend, compiler: Compiler, options: Options | None = None) -> Target:

@@ -5,7 +5,7 @@ Not here: checking a merge (merging).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from tapestry.placement.grouping import group_by_label
 from tapestry.program.program import Program
@@ -16,7 +16,11 @@ Regions = tuple[tuple[str, ...], ...]
 _SHRINK = 0.5
 
 
-def merge_depths(program: Program, moved: Collection[str]) -> list[int]:
+#: Nodes with another label never share a region.
+Label = Callable[[str], str]
+
+
+def merge_depths(program: Program, moved: Collection[str], label: Label) -> list[int]:
     """The depths of the module tree at which to cut, from fine to coarse; the last one, 0, is the whole program.
 
     Empty when there is nothing to merge.
@@ -27,20 +31,20 @@ def merge_depths(program: Program, moved: Collection[str]) -> list[int]:
     found: list[int] = []
     count = len(moved)
     for keep in range(depth, -1, -1):
-        regions = cut(program, moved, keep)
+        regions = cut(program, moved, keep, label)
         if len(regions) <= _SHRINK * count or (keep == 0 and len(regions) < count):
             found.append(keep)
             count = len(regions)
     return found
 
 
-def cut(program: Program, moved: Collection[str], keep: int, apart: Collection[str] = ()) -> Regions:
+def cut(program: Program, moved: Collection[str], keep: int, label: Label, apart: Collection[str] = ()) -> Regions:
     """The moved nodes as regions of one module each, modules told apart by the first ``keep`` parts of their path.
 
-    Nodes in ``apart`` are regions of one. With ``keep`` 0 and none apart these are as few regions as can be.
+    Nodes in ``apart`` are regions of one. With ``keep`` 0, one label and none apart these are as few regions as can be.
     """
     labels = {
-        node_id: node_id if node_id in apart else (_prefix(program.by_id[node_id].source.module, keep),)
+        node_id: node_id if node_id in apart else (label(node_id), _prefix(program.by_id[node_id].source.module, keep))
         for node_id in moved
     }
     return group_by_label(program, labels)

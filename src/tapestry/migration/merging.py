@@ -41,10 +41,10 @@ class Merging:
         #: The last bad result: what a finding quotes.
         self._bad: CheckResult
 
-    def run(self, moved: Sequence[str], tell: Callable[[str, int, int], None]) -> Regions:
-        """The moved nodes as few regions as stay right."""
-        current = alone(moved)
-        depths = merge_depths(self.program, moved)
+    def run(self, moved: Sequence[str], start: Regions, tell: Callable[[str, int, int], None]) -> Regions:
+        """The moved nodes as few regions as stay right. ``start`` are the regions they are in already."""
+        current = start
+        depths = merge_depths(self.program, moved, self.steps.choice.label)
         for done, keep in enumerate(depths):
             tell("merging", done, len(depths))
             current = self._level(current, moved, keep)
@@ -53,7 +53,7 @@ class Merging:
 
     def _level(self, current: Regions, moved: Sequence[str], keep: int) -> Regions:
         while True:
-            wanted = self._wanted(current, cut(self.program, moved, keep, self.apart))
+            wanted = self._wanted(current, cut(self.program, moved, keep, self.steps.choice.label, self.apart))
             if not wanted:
                 return current
             count = self._right(current, wanted)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from tapestry.backends.compiler import Compiler
-from tapestry.backends.registry import check_kind, default_backend, ready_backend
+from tapestry.backends.registry import check_kind, default_backend, ready_backends
 from tapestry.errors import UsageError
 from tapestry.migration.coverage import measure_coverage
 from tapestry.migration.engine import Migration, Outcome, Progress, make_target
@@ -75,7 +75,8 @@ def migrate(
     """Move a model to a device, operator by operator, with the whole model checked at every step.
 
     ``inputs`` is what as_input_sets takes; a model that is not a Program yet is captured with its first call.
-    ``backend`` defaults to the one for the device's kind. ``suite`` is carved from the inputs unless given.
+    ``backend`` names a backend, or several in order of preference (``kernels,tvm``); it defaults to those for the
+    device's kind. ``suite`` is carved from the inputs unless given.
     ``journal`` is a folder: a rerun after an interruption goes on from there. ``eager`` is the model that a Program
     was captured from, timed for comparison. Raises EnvironmentProblem when the
     device or the backend is missing, CaptureError or UsageError when model, inputs or journal are unfit; whatever
@@ -85,25 +86,25 @@ def migrate(
     with ExitStack() as stack:
         resident = Resident(open_device(to))
         stack.callback(resident.device.close)
-        chosen = ready_backend(backend or default_backend(resident.device.info.kind))
-        check_kind(chosen, resident.device.info)
+        chosen = ready_backends(backend or default_backend(resident.device.info.kind))
+        for entry in chosen:
+            check_kind(entry, resident.device.info)
         program = model if isinstance(model, Program) else _captured(model, sets[0])
         found = suite or carve(program, sets, eager=eager, progress=progress)
         _check_suite(found, program)
         compiler = stack.enter_context(Compiler())
-        target = make_target(resident, chosen, compiler)
-        log = stack.enter_context(Journal(Path(journal), journal_subject(program, target))) if journal else None
-        outcome = Migration(program, found, sets, target, log, progress).run()
+        targets = [make_target(resident, entry, compiler) for entry in chosen]
+        log = stack.enter_context(Journal(Path(journal), journal_subject(program, targets))) if journal else None
+        outcome = Migration(program, found, sets, targets, log, progress).run()
         stack.callback(outcome.executable.close)
-        result = summarise(program, found, outcome, sets, target)
+        result = summarise(program, found, outcome, sets, targets)
         return Migrated(outcome.executable, outcome.placement, result, stack.pop_all())
 
 
-def journal_subject(program: Program, target: Target) -> str:
-    """What a migration's journal is about: the graph, and the kind of target."""
-    return (
-        f"migrate {program.name} {program.graph_hash[:16]} to {target.resident.device.info.name} {target.backend.name}"
-    )
+def journal_subject(program: Program, targets: Sequence[Target]) -> str:
+    """What a migration's journal is about: the graph, the device and its backends."""
+    backends = ",".join(target.backend.name for target in targets)
+    return f"migrate {program.name} {program.graph_hash[:16]} to {targets[0].resident.device.info.name} {backends}"
 
 
 def _captured(model: torch.nn.Module | Callable[..., object], first: InputSet) -> Program:
@@ -120,7 +121,7 @@ def _check_suite(suite: Suite, program: Program) -> None:
 
 
 def summarise(
-    program: Program, suite: Suite, outcome: Outcome, inputs: Sequence[InputSet], target: Target
+    program: Program, suite: Suite, outcome: Outcome, inputs: Sequence[InputSet], targets: Sequence[Target]
 ) -> MigrationResult:
     """The result of a migration as plain data; runs the first input set once more to count launches."""
     final = outcome.final
@@ -131,8 +132,8 @@ def summarise(
     )  # fmt: skip
     info = suite.info
     return MigrationResult(
-        target=target.resident.device.info.name,
-        backend=target.backend.name,
+        target=targets[0].resident.device.info.name,
+        backend=",".join(_used(outcome) or [targets[-1].backend.name]),
         program=ProgramSummary(len(program.nodes), len(program.compute), len(program.state)),
         suite=SuiteSummary(
             len(suite.cases), sum(bool(case.variant) for case in suite.cases), suite.nbytes, info.dump_bytes
@@ -152,6 +153,11 @@ def _no_coverage(program: Program) -> Coverage:
     return Coverage(0.0, 0.0, 0.0, 0.0, 0, 0, len(program.compute), 0)
 
 
+def _used(outcome: Outcome) -> list[str]:
+    """The backends that regions ended on."""
+    return sorted({region.backend for region in outcome.placement.regions})
+
+
 def _moved(outcome: Outcome) -> dict[str, str]:
     """Node on the target → the tag of its region."""
     return {
@@ -166,7 +172,7 @@ def _blocked(program: Program, outcome: Outcome) -> tuple[Blocked, ...]:
     reasons = {
         node_id: f"{finding.verdict}: {finding.reason}"
         for finding in outcome.findings
-        if finding.cause != "merge"
+        if finding.cause not in ("merge", "kernel")
         for node_id in finding.nodes
     }
     found: list[Blocked] = []

@@ -27,8 +27,11 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One cause that keeps nodes off the target. ``cause`` is ``replay`` (a case), ``program`` (wrong in the whole
-    although its cases pass) or ``merge`` (wrong only when compiled together; the nodes still run on the target).
+    """One cause that keeps nodes off the target, or from running there as they should.
+
+    ``cause`` is ``replay`` (a case), ``program`` (wrong in the whole although its cases pass), ``merge`` (wrong only
+    when compiled together; the nodes still run on the target) or ``kernel`` (a hand-written kernel is wrong; its
+    nodes run with another backend, or have another finding).
     """
 
     nodes: tuple[str, ...]

@@ -15,15 +15,15 @@ from torch.utils import _pytree as pytree
 
 from tapestry.errors import DeviceLostError, TapestryError
 from tapestry.migration.check import Checker, CheckResult, broken
+from tapestry.migration.choice import Choice
 from tapestry.migration.result import Step
 from tapestry.numerics.verdict import Verdict
 from tapestry.placement.build import Builder
 from tapestry.placement.executable import Executable
-from tapestry.placement.placement import Placement, place_on
+from tapestry.placement.placement import PlacedRegion, Placement, option_values
 from tapestry.program.inputs import InputSet
 from tapestry.program.program import Program, tensor_digest
 from tapestry.suite.journal import Journal
-from tapestry.suite.replay import Target
 
 #: Raised whenever the answer of the same step may change.
 _CHECKING = 2
@@ -46,20 +46,21 @@ class Steps:
     """
 
     def __init__(
-        self, program: Program, inputs: Sequence[InputSet], target: Target, journal: Journal | None = None
+        self, program: Program, inputs: Sequence[InputSet], choice: Choice, journal: Journal | None = None
     ) -> None:
-        name = target.resident.device.info.name
         self.program = program
-        self.target = target
-        self.device_name = name
+        self.choice = choice
         self.checker = Checker(program, inputs)
-        self.builder = Builder(program, {name: target.resident}, target.compiler, {target.backend.name: target.backend})
+        resident, compiler = choice.targets[0].resident, choice.targets[0].compiler
+        self._device = resident.device
+        backends = {target.backend.name: target.backend for target in choice.targets}
+        self.builder = Builder(program, {self._device.info.name: resident}, compiler, backends)
         self.taken: list[Step] = []
         self.pinned: int | None = 0 if len(inputs) == 1 else None
         self._journal = journal
         self._inputs_digest = _digest_inputs(inputs)
         self._next_input = 0
-        self._region_keys: dict[tuple[str, ...], str] = {}
+        self._region_keys: dict[tuple[str, tuple[str, ...]], str] = {}
         #: The last executable that was run: kernels and weights that the next one needs too stay on the device.
         self._held: Executable | None = None
 
@@ -105,7 +106,7 @@ class Steps:
         try:
             executable = self.builder.build(self.placement(regions))
         except DeviceLostError:
-            self.target.resident.device.restart()
+            self._device.restart()
             executable = self.builder.build(self.placement(regions))
         self.release()
         result = self.checker.check(executable, range(len(self.checker.inputs)))
@@ -113,16 +114,23 @@ class Steps:
         return result, executable
 
     def placement(self, regions: Sequence[Sequence[str]]) -> Placement:
-        """A placement of these regions on the target."""
-        return place_on(self.program, regions, self.target.backend, self.target.options, self.device_name)
+        """A placement of these regions, each on the backend that was chosen for it."""
+        placed = tuple(self._placed(region) for region in regions)
+        versions = {entry.backend: self.builder.backend(entry.backend).fingerprint() for entry in placed}
+        return Placement(self.program.name, self.program.graph_hash, placed, versions)
+
+    def _placed(self, region: Sequence[str]) -> PlacedRegion:
+        target = self.choice.target(region)
+        nodes = tuple(sorted(region, key=self.program.position.__getitem__))
+        return PlacedRegion(nodes, target.backend.name, self._device.info.name, option_values(target.options))
 
     def compiles(self, region: Sequence[str]) -> bool:
         """Whether the backend compiles these nodes as one region; if not, that is remembered as a step."""
         begin = time.perf_counter()
         graph = self.builder.region(region).graph
-        info = self.target.resident.device.info
+        target = self.choice.target(region)
         try:
-            self.target.compiler.compile(self.target.backend, graph, info, self.target.options)
+            target.compiler.compile(target.backend, graph, self._device.info, target.options)
         except TapestryError as error:
             reason = f"does not compile as one region: {error}"
             seconds = time.perf_counter() - begin
@@ -150,7 +158,7 @@ class Steps:
 
     def _revive(self, result: CheckResult) -> None:
         if result.verdict in _GONE:
-            self.target.resident.device.restart()
+            self._device.restart()
 
     def _step_key(self, regions: Sequence[Sequence[str]], place: int) -> str:
         """Names everything that a check depends on: model, inputs, the cut, every compiled region, the source."""
@@ -161,9 +169,11 @@ class Steps:
         return hashlib.sha256(msgspec.json.encode([*map(str, parts)])).hexdigest()
 
     def _region_key(self, region: tuple[str, ...]) -> str:
-        if region not in self._region_keys:
-            self._region_keys[region] = self.target.key(self.builder.region(region).graph)
-        return self._region_keys[region]
+        target = self.choice.target(region)
+        known = (target.backend.name, region)
+        if known not in self._region_keys:
+            self._region_keys[known] = target.key(self.builder.region(region).graph)
+        return self._region_keys[known]
 
 
 def _digest_inputs(inputs: Sequence[InputSet]) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cached_property
 
 from tapestry.backends.base import Backend
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.region_constants import RegionConstants
 from tapestry.backends.registry import check_kind, ready_backend
+from tapestry.backends.rules import GraphIndex
 from tapestry.errors import UnsupportedError, UsageError
 from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.executable import Executable
@@ -60,6 +62,10 @@ class Builder:
             self._regions[key] = placed_region(self.program, key)
         return self._regions[key]
 
+    @cached_property
+    def _index(self) -> GraphIndex:
+        return GraphIndex.of(self.program)
+
     def build(self, placement: Placement) -> Executable:
         """Compile, load and bind. Raises UsageError, UnsupportedError, CompileError or DeviceError with the reason."""
         steps = plan_steps(self.program, placement, self.region)
@@ -82,8 +88,9 @@ class Builder:
         resident = self._resident(placed.device)
         info = resident.device.info
         check_kind(backend, info)
-        for node_id in step.region.nodes:
-            reason = backend.refuses(self.program.by_id[node_id].call, info)
+        # A backend that does not fuse takes whole regions: its compile says what it does not take.
+        for node_id in step.region.nodes if backend.fuses else ():
+            reason = backend.refuses_in(self._index, node_id, info)
             if reason is not None:
                 raise UnsupportedError(f"{backend.name} does not take {node_id}: {reason}")
         return self.compiler.start(backend, step.region.graph, info, read_options(backend, placed.options))

@@ -1,49 +1,29 @@
-"""Replaying a suite: every case on a backend and a device, judged here, whatever happens to the device.
+"""Replaying a suite on a device: on one backend, or on several in order of preference.
 
-Not here: judging (numerics), and what the verdicts are used for (migration).
+A hand-written kernel comes before the compiler where there is one, and the compiler takes over where it is wrong.
+Not here: running and judging the cases on one of them (on_target).
 """
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-import torch
-
-from tapestry.backends.base import Backend, Options
 from tapestry.backends.compiler import Compiler
-from tapestry.backends.region_constants import RegionConstants
-from tapestry.backends.registry import check_kind, default_backend, ready_backend
-from tapestry.backends.transfer import from_storage, to_storage
-from tapestry.errors import (
-    DeviceLostError,
-    DeviceTimeoutError,
-    InputError,
-    TapestryError,
-    UnsupportedError,
-)
-from tapestry.numerics.judgement import Judgement, Metrics
-from tapestry.numerics.judging import judge
-from tapestry.numerics.verdict import Verdict
-from tapestry.program.graph import Graph, Ref
-from tapestry.program.interpret import resolve
-from tapestry.program.program import tensor_digest
-from tapestry.runtime.bind import BoundRegion
-from tapestry.runtime.device import Buffer
-from tapestry.runtime.module import Compiled
+from tapestry.backends.registry import default_backend, ready_backends
+from tapestry.errors import UsageError
 from tapestry.runtime.open import open_device
 from tapestry.runtime.resident import Resident
 from tapestry.suite.case import Case, Suite
 from tapestry.suite.journal import Journal
-from tapestry.suite.verdicts import CaseResult, ReplayResult
-
-#: Raised whenever a verdict of the same results may change.
-_JUDGING = 1
+from tapestry.suite.on_target import Target, case_key, judge_case, replay_on, run_once
+from tapestry.suite.verdicts import BLOCKING, CaseResult, ReplayResult
 
 Progress = Callable[[str, int, int], None]
+
+__all__ = [
+    "Preferred", "Target", "case_key", "judge_case", "replay", "replay_on", "replay_preferring", "run_once", "takes",
+]  # fmt: skip
 
 
 def replay(
@@ -53,224 +33,75 @@ def replay(
     journal: Journal | None = None,
     progress: Progress | None = None,
 ) -> ReplayResult:
-    """Replay a suite on a device opened for it, with the backend's reference options.
+    """Replay a suite on a device opened for it, with each backend's reference options.
 
-    ``backend`` defaults to the one for the device's kind. Raises EnvironmentProblem when device or backend is
-    missing; what happens to single cases becomes their verdict.
+    ``backend`` names one, or several in order of preference (``kernels,tvm``); it defaults to those for the device's
+    kind. Raises EnvironmentProblem when device or backend is missing; what happens to single cases becomes their
+    verdict.
     """
     resident = Resident(open_device(device))
     try:
-        chosen = ready_backend(backend or default_backend(resident.device.info.kind))
+        chosen = ready_backends(backend or default_backend(resident.device.info.kind))
         with Compiler() as compiler:
-            target = Target(resident, chosen, chosen.options()[0], compiler)
-            return replay_on(target, suite, journal, progress)
+            targets = [Target(resident, entry, entry.options()[0], compiler) for entry in chosen]
+            return replay_preferring(targets, suite, journal, progress).result
     finally:
         resident.device.close()
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where cases and regions run: a backend with its options on an open device."""
+class Preferred:
+    """``result`` holds for every case what the backend that decides on it gave. ``by_key`` names, for operator keys
+    whose cases are all right, the target that takes them. ``overruled`` are bad cases of a backend whose operator
+    another one takes.
+    """
 
-    resident: Resident
-    backend: Backend
-    options: Options
-    compiler: Compiler
-
-    def key(self, graph: Graph) -> str:
-        """Names everything that a result of this graph on this target depends on, values left out."""
-        return self.compiler.key(self.backend, graph, self.resident.device.info, self.options)
+    result: ReplayResult
+    by_key: dict[str, Target]
+    overruled: tuple[CaseResult, ...]
 
 
-def replay_on(
-    target: Target, suite: Suite, journal: Journal | None = None, progress: Progress | None = None
-) -> ReplayResult:
-    """Replay a suite on an open target. Cases answered in the journal are not run again."""
-    check_kind(target.backend, target.resident.device.info)
-    tell = progress or (lambda what, done, total: None)
-    found = _from_journal(target, suite, journal)
-    groups: dict[str, list[Case]] = {}
-    for case in suite.cases:
-        if case.id not in found:
-            groups.setdefault(case.graph, []).append(case)
-    for cases in groups.values():
-        _prefetch(target, cases[0])
-    for cases in groups.values():
-        for case, result in _replay_group(target, suite, cases):
-            found[case.id] = result
-            if journal is not None:
-                journal.put("case", case_key(target, case), result)
-            tell("replaying", len(found), len(suite.cases))
-    tell("replaying", len(suite.cases), len(suite.cases))
-    name = target.resident.device.info.name
-    return ReplayResult(name, target.backend.name, tuple(found[case.id] for case in suite.cases))
+def replay_preferring(
+    targets: Sequence[Target], suite: Suite, journal: Journal | None = None, progress: Progress | None = None
+) -> Preferred:
+    """Replay every case on the first target whose backend takes it, and on the next one where that is wrong.
+
+    The targets are backends of one device. Cases that no backend takes end as the last one says.
+    """
+    if len({target.resident.device.info.name for target in targets}) != 1:
+        raise UsageError("expected backends of one device")
+    pending = list(suite.cases)
+    by_key: dict[str, Target] = {}
+    decided: dict[str, CaseResult] = {}
+    bad: list[CaseResult] = []
+    for place, target in enumerate(targets):
+        last = place == len(targets) - 1
+        taken = [case for case in pending if last or takes(target, case)]
+        if not taken and not last:
+            continue
+        found = replay_on(target, Suite(suite.info, tuple(taken), suite.tensors), journal, progress)
+        wrong = {entry.key for entry in found.results if entry.verdict in BLOCKING}
+        by_key.update({entry.key: target for entry in found.results if entry.key not in wrong})
+        for entry in found.results:
+            if entry.key not in wrong or last:
+                decided[entry.case] = entry
+            elif entry.verdict in BLOCKING:
+                bad.append(entry)
+        pending = [case for case in pending if case.id not in decided]
+    device = targets[0].resident.device.info.name
+    used = _used(targets, decided.values())
+    result = ReplayResult(device, used, tuple(decided[case.id] for case in suite.cases))
+    return Preferred(result, by_key, tuple(bad))
 
 
-def case_key(target: Target, case: Case) -> str:
-    """Names everything that the verdict of a case on a target depends on."""
-    content = msgspec.json.encode([case.graph, case.inputs, case.source, case.oracle, case.no_oracle])
-    return hashlib.sha256(f"{_JUDGING} {target.key(case.load_graph())}".encode() + content).hexdigest()
-
-
-def _from_journal(target: Target, suite: Suite, journal: Journal | None) -> dict[str, CaseResult]:
-    """The verdicts that the journal knows, by case."""
-    if journal is None:
-        return {}
-    kept = {case.id: journal.get("case", case_key(target, case), CaseResult) for case in suite.cases}
-    # Which case it is does not change its verdict, so it is not in the key.
-    return {
-        case.id: msgspec.structs.replace(entry, case=case.id, key=case.key, variant=case.variant)
-        for case in suite.cases
-        if (entry := kept[case.id]) is not None
-    }
-
-
-def _prefetch(target: Target, case: Case) -> None:
+def takes(target: Target, case: Case) -> bool:
+    """Whether the target's backend takes a case's call, as its rules say."""
     graph = case.load_graph()
     info = target.resident.device.info
-    if not any(target.backend.refuses(call, info) for call in graph.calls):
-        target.compiler.start(target.backend, graph, info, target.options)
+    return all(target.backend.refuses_in(graph, call.name, info) is None for call in graph.calls)
 
 
-def _replay_group(target: Target, suite: Suite, cases: Sequence[Case]) -> Iterator[tuple[Case, CaseResult]]:
-    """Cases of one graph: compiled once, run one after the other."""
-    graph = cases[0].load_graph()
-    info = target.resident.device.info
-    refused = next((reason for call in graph.calls if (reason := target.backend.refuses(call, info))), None)
-    if refused is not None:
-        yield from ((case, _ended(case, Verdict.UNSUPPORTED, refused)) for case in cases)
-        return
-    try:
-        compiled = target.compiler.compile(target.backend, graph, info, target.options)
-        target.resident.module(compiled.module)
-    except TapestryError as error:
-        _revive(target, error)
-        yield from ((case, _failed(case, error)) for case in cases)
-        return
-    try:
-        for case in cases:
-            yield case, _replay_case(target, suite, case, graph, compiled)
-    finally:
-        target.resident.release_module(compiled.module.digest)
-
-
-def _revive(target: Target, error: Exception) -> None:
-    if isinstance(error, DeviceLostError):
-        target.resident.device.restart()
-
-
-def _failed(case: Case, error: Exception) -> CaseResult:
-    """The verdict of a case that gave no result."""
-    if isinstance(error, DeviceLostError):
-        return _ended(case, _lost(error), str(error))
-    if isinstance(error, UnsupportedError | InputError):
-        return _ended(case, Verdict.UNSUPPORTED, str(error))
-    known = isinstance(error, TapestryError)
-    return _ended(case, Verdict.ERROR, str(error) if known else f"{type(error).__name__}: {error}")
-
-
-def _lost(error: DeviceLostError) -> Verdict:
-    return Verdict.TIMEOUT if isinstance(error, DeviceTimeoutError) else Verdict.CRASHED
-
-
-def _ended(case: Case, verdict: Verdict, reason: str, seconds: float = 0.0) -> CaseResult:
-    return CaseResult(case.id, case.key, case.op, case.variant, verdict, False, reason, Metrics(), "", seconds)
-
-
-def _replay_case(target: Target, suite: Suite, case: Case, graph: Graph, compiled: Compiled) -> CaseResult:
-    begin = time.perf_counter()
-    inputs = suite.inputs(case)
-    try:
-        got = run_once(target.resident, graph, compiled, inputs)
-    except (TapestryError, RuntimeError, ValueError) as error:  # the latter two from a backend's preparation graph
-        _revive(target, error)
-        return _failed(case, error)
-    seconds = time.perf_counter() - begin
-    judgement = judge_case(suite, case, graph, inputs, got)
-    return CaseResult(
-        case.id, case.key, case.op, case.variant, judgement.verdict, judgement.imprecise, judgement.reason,
-        judgement.metrics, judgement.judged_by, seconds,
-    )  # fmt: skip
-
-
-def judge_case(
-    suite: Suite, case: Case, graph: Graph, inputs: Sequence[torch.Tensor], got: Sequence[torch.Tensor]
-) -> Judgement:
-    """Judge what a device gave for a case of one call."""
-    values: dict[Ref, object] = {Ref(entry.name): tensor for entry, tensor in zip(graph.inputs, inputs, strict=True)}
-    (call,) = graph.calls
-    args = tuple(resolve(value, values) for value in call.args)
-    kwargs = {name: resolve(value, values) for name, value in call.kwargs}
-    # A region hands out only the results that something reads; the others are neither computed nor judged.
-    results: list[torch.Tensor | None] = [None] * len(call.outputs)
-    for ref, tensor in zip(graph.outputs, got, strict=True):
-        results[ref.item] = tensor
-    read = {ref.item for ref in graph.outputs}
-    source = [tensor if item in read else None for item, tensor in enumerate(suite.source(case))]
-    oracle = suite.oracle(case)
-    want = None if oracle is None else [tensor if item in read else None for item, tensor in enumerate(oracle)]
-    return judge(call.target, args, kwargs, results, source, want)
-
-
-@dataclass(frozen=True)
-class _CaseConstants:
-    """A ConstantSource over the inputs of one case."""
-
-    graph: Graph
-    inputs: Sequence[torch.Tensor]
-
-    def is_constant(self, ref: Ref) -> bool:
-        return self.graph.inputs[int(ref.name.removeprefix("i"))].constant
-
-    def tensor(self, ref: Ref) -> torch.Tensor:
-        return self.inputs[int(ref.name.removeprefix("i"))]
-
-    def digest(self, ref: Ref) -> str:
-        return tensor_digest(self.tensor(ref))
-
-
-def run_once(
-    resident: Resident, graph: Graph, compiled: Compiled, inputs: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
-    """Run a compiled graph once on the device and bring its outputs back.
-
-    ``inputs`` are in graph order, constants included. Nothing stays on the device but what others hold there.
-    """
-    device = resident.device
-    constants = RegionConstants(
-        _CaseConstants(graph, inputs), [Ref(entry.name) for entry in graph.inputs], compiled
-    )
-    bound = BoundRegion(compiled, resident, constants.bytes_of)
-    buffers: list[Buffer] = []
-    generation = device.generation
-    try:
-        given: list[Buffer | None] = []
-        for entry, tensor, index in zip(graph.inputs, inputs, compiled.inputs, strict=True):
-            if entry.constant or index < 0:
-                given.append(None)
-                continue
-            decl = compiled.tensors[index]
-            buffers.append(device.alloc(decl.nbytes))
-            device.write(buffers[-1], to_storage(tensor, decl, entry.name))
-            given.append(buffers[-1])
-        results: list[Buffer] = []
-        for index in compiled.outputs:
-            results.append(device.alloc(compiled.tensors[index].nbytes))
-        buffers.extend(results)
-        device.submit(bound.commands(given, results, "case"))
-        return [
-            from_storage(device.read(buffer, compiled.tensors[index].nbytes), compiled.tensors[index], graph.spec(ref))
-            for buffer, index, ref in zip(results, compiled.outputs, graph.outputs, strict=True)
-        ]
-    finally:
-        if device.generation == generation:
-            _give_back(resident, bound, buffers)
-
-
-def _give_back(resident: Resident, bound: BoundRegion, buffers: Sequence[Buffer]) -> None:
-    try:
-        for buffer in buffers:
-            resident.device.free(buffer)
-        bound.close()
-    except DeviceLostError:
-        return  # what was lost needs no freeing; the caller restarts the device
+def _used(targets: Sequence[Target], decided: Iterable[CaseResult]) -> str:
+    names = {entry.backend for entry in decided}
+    used = [target.backend.name for target in targets if target.backend.name in names]
+    return ",".join(used or [targets[-1].backend.name])

@@ -31,6 +31,7 @@ class CaseResult(msgspec.Struct, frozen=True):
     metrics: Metrics
     judged_by: str
     seconds: float
+    backend: str = ""
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
