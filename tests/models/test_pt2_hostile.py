@@ -367,3 +367,21 @@ def test_sample_inputs_nested_without_end(honest: Path, canary: Path, tmp_path: 
     pickled = b"\x80\x02]q\x00" + body + b"\x85}\x86."
     told = refusal(rewrite(honest, {SAMPLES: in_torch_zip(pickled, tmp_path / "inner")}), canary, FormatError)
     assert "values" in told or "nested" in told
+
+
+# -- the command line
+
+
+def test_the_command_line_refuses_and_trusts(honest: Path, canary: Path, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from tapestry.cli.app import app
+
+    rewrite(honest, {SAMPLES: in_torch_zip(mkdir_pickle(canary), tmp_path / "inner")})
+    arguments = ["carve", str(honest), "-o", str(tmp_path / "suite")]
+    refused = CliRunner().invoke(app, arguments)
+    assert isinstance(refused.exception, UsageError)
+    assert refused.exception.exit_code == 2
+    assert not canary.exists()
+    CliRunner().invoke(app, [*arguments, "--trust-pickle"])
+    assert canary.exists()
