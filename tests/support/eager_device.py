@@ -30,6 +30,8 @@ class EagerMockDevice(MockDevice):
 
     def __init__(self) -> None:
         super().__init__()
+        #: Whether an artifact is running.
+        self.inside = False
         faulty_backend.simulate = True
         faulty_backend.allow_loader()
 
@@ -40,12 +42,15 @@ class EagerMockDevice(MockDevice):
         return resolve_loader(module.loader)(module.payload)
 
     def _call(self, program: dict[str, MockKernel] | MockProgram, call: Call) -> None:
+        self.inside = True
         try:
             super()._call(program, call)
         except FaultError as fault:
             self._fail(str(fault.args[0]), "call")
         except (LookupError, RuntimeError, ValueError) as error:
             raise DeviceError(f"an artifact failed: {type(error).__name__}: {error}") from error
+        finally:
+            self.inside = False
 
 
 def whole(program: Program) -> Mapping[str, Hashable]:

@@ -100,11 +100,11 @@ def move(
     device = device or EagerMockDevice()
     found = suite or (carve(chosen, given) if program else blocks_suite(len(given)))
     with Compiler(CompileCache()) as compiler:
-        target = make_target(Resident(device), backend, compiler)
+        targets = [make_target(Resident(device), backend, compiler)]
         if journal is None:
-            outcome = Migration(chosen, found, given, target).run()
+            outcome = Migration(chosen, found, given, targets).run()
         else:
             with Journal(journal, "test") as log:
-                outcome = Migration(chosen, found, given, target, log).run()
-        result = summarise(chosen, found, outcome, given, target)
+                outcome = Migration(chosen, found, given, targets, log).run()
+        result = summarise(chosen, found, outcome, given, targets)
     return Moved(outcome, result, device)
