@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tapestry.cli.console import err
@@ -19,6 +21,14 @@ def load(name: str, trust_pickle: bool = False) -> LoadedModel:
     if differs_in_training(loaded):
         err.print(f"note: {name} is in training mode (dropout, batch norm); return module.eval() for inference")
     return loaded
+
+
+def load_kernel_files(paths: Iterable[Path]) -> None:
+    """Declare the hand-written kernels in these files."""
+    from tapestry.backends.kernels.library import load_kernels
+
+    for path in paths:
+        load_kernels(path)
 
 
 def capture_model(loaded: LoadedModel) -> Program:

@@ -17,7 +17,13 @@ TrustPickle = Annotated[
     bool, typer.Option("--trust-pickle", help="Unpickle a .pt2 file that needs it: runs whatever code it holds.")
 ]
 To = Annotated[str, typer.Option("--to", metavar="DEVICE", help="The target: opencl, opencl:1, cpu.")]
-Backend = Annotated[str, typer.Option("--backend", metavar="NAME", help="Default: the one for the device's kind.")]
+Backend = Annotated[
+    str, typer.Option("--backend", metavar="NAME", help="One, or several in order of preference: kernels,tvm.")
+]
+Kernels = Annotated[
+    list[Path] | None,
+    typer.Option("--kernels", metavar="FILE.py", help="Hand-written kernels, preferred to the compiler; repeatable."),
+]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
 Report = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report.")]
 JournalDir = Annotated[

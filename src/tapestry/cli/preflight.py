@@ -51,9 +51,9 @@ def check_target(device: str, backend: str) -> str:
     """
     name = parse_device_name(device)
     if backend:
-        from tapestry.backends.registry import ready_backend
+        from tapestry.backends.registry import ready_backends
 
-        ready_backend(backend)
+        ready_backends(backend)
     return str(name)
 
 

@@ -99,8 +99,11 @@ def _ask(
     info = resident.device.info
     if info.kind not in backend.device_kinds:
         return BackendAnswer(name, "other device", f"runs on {', '.join(sorted(backend.device_kinds))}")
-    reason = backend.refuses(node.call, info)
+    reason = backend.refuses_in(program, node.id, info)
     if reason is not None:
+        held = next((entry.rule for entry in backend.explain(program, node.id, info) if entry.reason is None), None)
+        if held is not None:
+            return BackendAnswer(name, "in a pattern", f"taken as part of {held.label}, not alone: {reason}")
         return BackendAnswer(name, "unsupported", reason)
     target = Target(resident, backend, backend.options()[0], compiler)
     graph = region_of(program, [node.id]).graph

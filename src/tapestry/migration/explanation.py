@@ -11,8 +11,9 @@ class BackendAnswer(msgspec.Struct, frozen=True):
     """What one backend says of the node.
 
     ``answer`` is ``right``, ``wrong``, ``unsupported`` (a rule or the device says no), ``compile error``,
-    ``crashed``, ``timeout``, ``undefined``, ``untested`` (it compiles, no case reached it), ``other device`` or
-    ``missing``; ``reason`` says it in words. ``launches`` is how many kernels the node takes.
+    ``in a pattern`` (a rule takes it together with its neighbours), ``crashed``, ``timeout``, ``undefined``,
+    ``untested`` (it compiles, no case reached it), ``other device`` or ``missing``; ``reason`` says it in words.
+    ``launches`` is how many kernels the node takes.
     """
 
     backend: str

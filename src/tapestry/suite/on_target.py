@@ -33,9 +33,10 @@ from tapestry.program.interpret import resolve
 from tapestry.program.program import tensor_digest
 from tapestry.runtime.bind import BoundRegion
 from tapestry.runtime.device import Buffer
-from tapestry.runtime.module import Compiled
+from tapestry.runtime.module import Compiled, KernelModule
 from tapestry.runtime.resident import Resident
 from tapestry.suite.case import Case, Suite
+from tapestry.suite.guards import Exact, Guards
 from tapestry.suite.journal import Journal
 from tapestry.suite.verdicts import CaseResult, ReplayResult
 
@@ -218,30 +219,31 @@ def run_once(
     device = resident.device
     constants = RegionConstants(_CaseConstants(graph, inputs), [Ref(entry.name) for entry in graph.inputs], compiled)
     bound = BoundRegion(compiled, resident, constants.bytes_of)
-    buffers: list[Buffer] = []
     generation = device.generation
+    guarded = isinstance(compiled.module, KernelModule)
+    held: Guards | Exact = Guards(device) if guarded else Exact(device)
     try:
-        given: list[Buffer | None] = []
-        for entry, tensor, index in zip(graph.inputs, inputs, compiled.inputs, strict=True):
-            if entry.constant or index < 0:
-                given.append(None)
-                continue
-            decl = compiled.tensors[index]
-            buffers.append(device.alloc(decl.nbytes))
-            device.write(buffers[-1], to_storage(tensor, decl, entry.name))
-            given.append(buffers[-1])
-        results: list[Buffer] = []
-        for index in compiled.outputs:
-            results.append(device.alloc(compiled.tensors[index].nbytes))
-        buffers.extend(results)
+        given = [
+            None
+            if entry.constant or index < 0
+            else held.given(f"input {place}", to_storage(tensor, decl, entry.name), decl.nbytes)
+            for place, (entry, tensor, index) in enumerate(zip(graph.inputs, inputs, compiled.inputs, strict=True))
+            for decl in [compiled.tensors[index]]
+        ]
+        results = [
+            held.empty(f"result {place}", compiled.tensors[index].nbytes)
+            for place, index in enumerate(compiled.outputs)
+        ]
         device.submit(bound.commands(given, results, "case"))
-        return [
+        found = [
             from_storage(device.read(buffer, compiled.tensors[index].nbytes), compiled.tensors[index], graph.spec(ref))
             for buffer, index, ref in zip(results, compiled.outputs, graph.outputs, strict=True)
         ]
+        held.check()
+        return found
     finally:
         if device.generation == generation:
-            _give_back(resident, bound, buffers)
+            _give_back(resident, bound, held.buffers)
 
 
 def _give_back(resident: Resident, bound: BoundRegion, buffers: Sequence[Buffer]) -> None:

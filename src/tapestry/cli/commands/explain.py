@@ -26,12 +26,13 @@ def explain(
     backend: Annotated[
         list[str] | None, typer.Option("--backend", metavar="NAME", help="Ask this backend; may be repeated.")
     ] = None,
+    kernels: options.Kernels = None,
     json: options.Json = None,
     trust_pickle: options.TrustPickle = False,
 ) -> None:
     """Say what each backend makes of NODE: unsupported, compile error, wrong or right, and why."""
     from tapestry.backends.compiler import Compiler
-    from tapestry.cli.modelling import capture_model, load
+    from tapestry.cli.modelling import capture_model, load, load_kernel_files
     from tapestry.migration.explain import explain as explain_node
     from tapestry.migration.explain import find_node
     from tapestry.runtime.open import open_device
@@ -42,6 +43,7 @@ def explain(
     check_outputs(json)
     for name in backend or [""]:
         check_target(to, name)
+    load_kernel_files(kernels or ())
     loaded = load(model, trust_pickle)
     program = capture_model(loaded)
     find_node(program, node)

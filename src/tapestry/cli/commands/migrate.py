@@ -29,6 +29,7 @@ def migrate(
     model: options.Model,
     to: options.To = "opencl",
     backend: options.Backend = "",
+    kernels: options.Kernels = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Store the placement reached, as JSON.")
     ] = None,
@@ -39,7 +40,7 @@ def migrate(
     trust_pickle: options.TrustPickle = False,
 ) -> None:
     """Move MODEL to a device step by step, with the whole model checked at every step."""
-    from tapestry.cli.modelling import capture_model, load
+    from tapestry.cli.modelling import capture_model, load, load_kernel_files
     from tapestry.cli.places import journal_folder
     from tapestry.migration.migrate import migrate as migrate_program
     from tapestry.suite.journal import remove
@@ -48,6 +49,7 @@ def migrate(
     check_outputs(json, report, output)
     check_report(report)
     check_target(to, backend)
+    load_kernel_files(kernels or ())
     loaded = load(model, trust_pickle)
     program = capture_model(loaded)
     folder = journal or journal_folder(f"migrate {model} {program.graph_hash} {to} {backend}")

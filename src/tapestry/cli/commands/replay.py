@@ -23,11 +23,13 @@ def replay(
     suite: Annotated[Path, typer.Argument(metavar="SUITE", help="A suite made by tapestry carve.")],
     to: Annotated[list[str] | None, typer.Option("--to", metavar="DEVICE", help="A target; may be repeated.")] = None,
     backend: options.Backend = "",
+    kernels: options.Kernels = None,
     json: options.Json = None,
     journal: options.JournalDir = None,
     fresh: options.Fresh = False,
 ) -> None:
     """Replay SUITE on devices and judge every case."""
+    from tapestry.cli.modelling import load_kernel_files
     from tapestry.cli.places import journal_folder
     from tapestry.suite.journal import Journal, remove
     from tapestry.suite.replay import replay as replay_suite
@@ -36,6 +38,7 @@ def replay(
     begin = time.perf_counter()
     check_outputs(json)
     targets = {device: check_target(device, backend) for device in to or ["opencl"]}
+    load_kernel_files(kernels or ())
     loaded = load_suite(suite)
     found: list[ReplayResult] = []
     for device, name in targets.items():
