@@ -173,7 +173,7 @@ def test_placements_that_do_not_fit(bench: Callable[..., Bench]) -> None:
 def test_what_a_backend_refuses_is_not_built(bench: Callable[..., Bench]) -> None:
     made = bench(Scaled(), torch.zeros(3, 2), 2)
     node = made.program.placeable[0]
-    made.backend.refuses = lambda call, info: "no multiplication here"  # type: ignore[method-assign]
+    made.backend.refuses_in = lambda graph, node, info: "no multiplication here"  # type: ignore[method-assign]
     placement: Placement = place_on(made.program, [[node]], made.backend, made.backend.options()[0], "mock:0")
     with pytest.raises(UnsupportedError, match="no multiplication here"):
         made.builder.build(placement)

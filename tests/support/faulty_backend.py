@@ -13,7 +13,7 @@ from typing import ClassVar, cast
 import msgspec
 import torch
 
-from tapestry.backends.base import Availability, Backend, Options, Rule
+from tapestry.backends.base import AnyOp, Availability, Backend, Options, Rule
 from tapestry.backends.eager import Eager, tensor_of
 from tapestry.backends.transfer import with_layout
 from tapestry.errors import CompileError
@@ -69,9 +69,9 @@ class FaultyBackend(Backend):
         return Availability(True)
 
     def rules(self) -> Sequence[Rule]:
-        return self._eager.rules()
+        return (AnyOp(self._when),)
 
-    def refuses(self, call: Call, info: DeviceInfo) -> str | None:
+    def _when(self, call: Call, info: DeviceInfo) -> str | None:
         for fault in self.faults:
             if fault.kind == "unsupported" and fault.op == overload_name(call.target):
                 return f"faulty has no {fault.op}"
