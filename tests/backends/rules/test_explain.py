@@ -68,6 +68,36 @@ def explained(text: str, rule: Rule, node: str, info: DeviceInfo) -> str | None:
     return rule.explain(parse_graph(text), node, info)
 
 
+def test_only_what_the_node_leads_to_is_a_reason(info: DeviceInfo) -> None:
+    text = """
+        x: f32[2,2]
+        w: param f32[2,2]
+        b: param f32[2]
+        a = aten.linear.default(x, w, b)
+        c = aten.mm.default(a, w)
+        d = aten.linear.default(c, w, b)
+        e = aten.relu.default(d)
+        return e
+    """
+    relu = Pattern(op("aten.relu", op("aten.linear", any_(), param(), either(param(), None))), name="end")
+    assert explained(text, relu, "d", info) is None
+    assert explained(text, relu, "a", info) == "a leads to no aten.relu, which the pattern end ends with"
+    assert explained(text, relu, "c", info) == "no rule for aten.mm.default"
+
+
+def test_a_match_that_leaves_the_node_out(info: DeviceInfo) -> None:
+    text = """
+        x: f32[2]
+        a = aten.relu.default(x)
+        b = aten.neg.default(a)
+        c = aten.exp.default(a)
+        return b, c
+    """
+    maybe = Pattern(op("aten.neg", either(op("aten.relu", any_()), any_())))
+    assert explained(text, maybe, "b", info) is None
+    assert explained(text, maybe, "a", info) == "the match of b leaves it out"
+
+
 def test_a_value_that_something_outside_reads(info: DeviceInfo) -> None:
     text = """
         x: f32[2]

@@ -129,6 +129,18 @@ def test_stop_is_taken_as_the_last_call(info: DeviceInfo) -> None:
     assert grown(text, info, stop=Ops({"aten.relu"})) == "a b\na"
 
 
+def test_a_seed_that_stop_takes_still_grows(info: DeviceInfo) -> None:
+    text = """
+        x: f32[2,2]
+        a = aten.mm.default(x, x)
+        b = aten.relu.default(a)
+        c = aten.mm.default(b, x)
+        d = aten.relu.default(c)
+        return d
+    """
+    assert grown(text, info, stop=Ops({"aten.mm"})) == "a b c\na b\na\nc d\nc"
+
+
 def test_stop_inside_a_diamond_is_not_taken(info: DeviceInfo) -> None:
     text = """
         x: f32[2,2]
@@ -181,3 +193,11 @@ def test_a_seed_with_several_outputs_is_refused() -> None:
     relu = op("aten.relu", any_())
     with pytest.raises(RuleError, match="expected a seed with one output"):
         Grow(Pattern((op("aten.neg", relu), relu)), ELEMENTWISE)
+
+
+def test_a_region_holds_no_more_calls_than_its_limit(info: DeviceInfo) -> None:
+    lines = [f"n{place + 1} = aten.relu.default(n{place})" for place in range(6)]
+    text = "\n".join(["x: f32[2,2]", "n0 = aten.mm.default(x, x)", *lines, "return n6"])
+    rule = Grow(any_call("aten.mm"), ELEMENTWISE, limit=3)
+    assert regions(rule.matches(parse_graph(text), info)) == "n0 n1 n2\nn0 n1\nn0"
+    assert rule.explain(parse_graph(text), "n3", info) == ("growth from n0 ends at n2: a region holds at most 3 calls")

@@ -45,13 +45,13 @@ class Trace:
 
     focus: str
     reason: str | None = None
-    _reached: tuple[bool, int] = (False, -1)
+    reached: tuple[bool, int] = (False, -1)
 
     def note(self, state: State, reason: str) -> None:
         """Keep ``reason`` if it was met further into the pattern than any before."""
-        reached = (self.focus in state.nodes, len(state.values))
-        if reached > self._reached:
-            self._reached, self.reason = reached, reason
+        here = (self.focus in state.nodes, len(state.values))
+        if here > self.reached:
+            self.reached, self.reason = here, reason
 
 
 @dataclass(frozen=True)

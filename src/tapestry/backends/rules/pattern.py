@@ -89,13 +89,32 @@ class Pattern(Rule):
     def why_not(self, scope: Scope, call: Call) -> str | None:
         if call.target not in self.targets:
             return f"{NO_RULE}{overload_name(call.target)}"
-        nearby = _around(scope.index, call.name, len(self.calls))
-        anchors = _anchors(self.outputs[0], (scope.index.by_name[name] for name in nearby), scope)
-        trace = Trace(call.name)
-        if any(call.name in match.nodes for match in self._from(anchors, scope, trace)):
-            return None
+        near: Trace | None = None
+        left_out = ""
+        for anchor in self._anchors_near(scope, call):
+            trace = Trace(call.name)
+            matches: list[tuple[str, ...]] = [match.nodes for match in self._from((anchor,), scope, trace)]
+            if any(call.name in nodes for nodes in matches):
+                return None
+            if matches:  # what backtracking met besides is no reason
+                left_out = left_out or f"the match of {', '.join(matches[0][:4])} leaves it out"
+            elif near is None or trace.reached > near.reached:
+                near = trace
         ends = " or ".join(dict.fromkeys(wanted.operator for wanted, _ in output_calls(self.outputs[0])))
-        return trace.reason or f"{call.name} leads to no {ends}, which the pattern {self.label} ends with"
+        nothing = f"{call.name} leads to no {ends}, which the pattern {self.label} ends with"
+        return (near and near.reason) or left_out or nothing
+
+    def _anchors_near(self, scope: Scope, call: Call) -> Iterator[Call]:
+        """The calls that may make the first output of a match that holds ``call``."""
+        index, after, first = scope.index, scope.index.data_after, self.outputs[0]
+        around, steps = after, _height(first) - 1
+        if len(self.outputs) > 1:  # the first output need not come after the call
+            around, steps = {name: (*index.before[name], *after[name]) for name in after}, len(self.calls)
+        found = edge = {call.name}
+        for _ in range(steps):
+            edge = {other for name in edge for other in around[name]} - found
+            found = found | edge
+        return _anchors(first, (index.by_name[name] for name in index.ordered(found)), scope)
 
     # ------------------------------------------------------------------------------------------------------ finding
 
@@ -154,6 +173,11 @@ class Pattern(Rule):
         return judged(self.label, nodes, lambda: when(view))
 
 
+def _height(expression: Expression) -> int:
+    """The number of calls on the longest way from an expression to an operand."""
+    return isinstance(expression, Op) + max(map(_height, expression.parts), default=0)
+
+
 def _marks(output: Expression) -> set[object]:
     """What an output can share with another: its expressions and the names in it."""
     found: set[object] = set(output.walk())
@@ -172,16 +196,6 @@ def _anchors(output: Expression, calls: Iterable[Call], scope: Scope) -> Iterato
         return (call for call in calls if call.target in targets)
     found = [call for target in targets for call in scope.index.by_target.get(target, ())]
     return iter(sorted(found, key=lambda call: scope.index.position[call.name]))
-
-
-def _around(index: GraphIndex, name: str, distance: int) -> tuple[str, ...]:
-    """The calls within ``distance`` edges of one, whichever way they point, in execution order."""
-    found = {name}
-    edge = found
-    for _ in range(distance):
-        edge = {other for one in edge for other in (*index.before[one], *index.after[one])} - found
-        found = found | edge
-    return index.ordered(found)
 
 
 def _linked(output: Expression, scope: Scope, state: State) -> Iterator[Ref]:
