@@ -11,10 +11,15 @@ from importlib.metadata import entry_points
 
 from tapestry.backends.base import Backend
 from tapestry.errors import EnvironmentProblem, UsageError
+from tapestry.runtime.drivers.host import register_loader_prefix
 from tapestry.runtime.device import DeviceInfo
 
 #: Our own, by name; imported when they are asked for.
 _BUILT_IN = {
+    "onnxruntime": "tapestry.backends.onnxruntime.backend:OnnxRuntime",
+    "openvino": "tapestry.backends.openvino.backend:OpenVino",
+    "executorch": "tapestry.backends.executorch.backend:ExecuTorch",
+    "inductor": "tapestry.backends.inductor.backend:Inductor",
     "eager": "tapestry.backends.eager:Eager",
     "kernels": "tapestry.backends.kernels.backend:Kernels",
     "tvm": "tapestry.backends.tvm.backend:Tvm",
@@ -24,11 +29,15 @@ _registered: dict[str, type[Backend]] = {}
 
 
 def register(backend: type[Backend]) -> type[Backend]:
-    """Add a backend class under its ``name`` (usable as a decorator). UsageError when the name is taken."""
+    """Add a backend class under its ``name`` (usable as a decorator). UsageError when the name is taken.
+
+    Artifacts whose loader is in the class's own module may then be loaded by host devices.
+    """
     taken = _registered.get(backend.name)
     if backend.name in _BUILT_IN or (taken is not None and taken is not backend):
         raise UsageError(f"a backend named {backend.name!r} exists already; choose another name")
     _registered[backend.name] = backend
+    register_loader_prefix(f"{backend.__module__}.")
     return backend
 
 
@@ -56,6 +65,7 @@ def get_backend(name: str) -> Backend:
         raise EnvironmentProblem(f"backend {name} cannot be loaded from {address}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Backend)):
         raise UsageError(f"backend {name}: expected a Backend class at {address}, got {found!r}")
+    register_loader_prefix(f"{module}.")
     return found()
 
 

@@ -84,9 +84,11 @@ def migrate(
     """
     sets = as_input_sets(inputs)
     with ExitStack() as stack:
+        # Before the device is opened: its worker loads only what backends known by then may load.
+        named = ready_backends(backend) if backend else ()
         resident = Resident(open_device(to))
         stack.callback(resident.device.close)
-        chosen = ready_backends(backend or default_backend(resident.device.info.kind))
+        chosen = named or ready_backends(default_backend(resident.device.info.kind))
         for entry in chosen:
             check_kind(entry, resident.device.info)
         program = model if isinstance(model, Program) else _captured(model, sets[0])

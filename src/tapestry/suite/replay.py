@@ -39,9 +39,11 @@ def replay(
     kind. Raises EnvironmentProblem when device or backend is missing; what happens to single cases becomes their
     verdict.
     """
+    # Before the device is opened: its worker loads only what backends known by then may load.
+    named = ready_backends(backend) if backend else ()
     resident = Resident(open_device(device))
     try:
-        chosen = ready_backends(backend or default_backend(resident.device.info.kind))
+        chosen = named or ready_backends(default_backend(resident.device.info.kind))
         with Compiler() as compiler:
             targets = [Target(resident, entry, entry.options()[0], compiler) for entry in chosen]
             return replay_preferring(targets, suite, journal, progress).result
