@@ -45,7 +45,10 @@ class FusionLimit:
         waiting = [root]
         while waiting:
             variable = waiting[-1]
-            operands = [] if variable in self._reads else _operands(builder, variable)
+            stored, operands = _binding(builder, variable) if variable not in self._reads else (False, [])
+            if stored:
+                # What such an operator reads is fused into it alone, or stored because another reads it too.
+                self._reads.update(dict.fromkeys([variable, *operands], 1))
             unknown = [operand for operand in operands if operand not in self._reads]
             if unknown:
                 waiting += unknown
@@ -64,13 +67,13 @@ def _copied(tensor: Any) -> Any:
     return te.compute(tensor.shape, tensor, name="stored")
 
 
-def _operands(builder: Any, variable: Any) -> list[Any]:
-    """The variables that the binding of ``variable`` reads, with repeats; none for what is stored."""
+def _binding(builder: Any, variable: Any) -> tuple[bool, list[Any]]:
+    """Whether the value of ``variable`` is stored, and the variables that its binding reads, with repeats."""
     bound = builder.lookup_binding(variable)
-    if bound is None or getattr(getattr(bound, "op", None), "name", "") in _STORED:
-        return []
+    if bound is None:
+        return False, []
     found: list[Any] = []
-    values = list(getattr(bound, "args", [])) + list(getattr(bound, "fields", []))
+    values = [*getattr(bound, "args", []), *getattr(bound, "fields", [])]
     if hasattr(bound, "tuple_value"):
         values.append(bound.tuple_value)
     while values:
@@ -79,4 +82,5 @@ def _operands(builder: Any, variable: Any) -> list[Any]:
             found.append(value)
         elif isinstance(value, relax.Tuple):
             values += list(value.fields)
-    return [value for value in found if isinstance(value.ty, relax.TensorType | relax.TupleType)]
+    stored = getattr(getattr(bound, "op", None), "name", "") in _STORED
+    return stored, [value for value in found if isinstance(value.ty, relax.TensorType | relax.TupleType)]
