@@ -16,6 +16,9 @@ from tapestry.runtime.module import Artifact, Compiled, Scalar
 from tapestry.runtime.plan import Place, RegionPlan, buffers_of, plan_region
 from tapestry.runtime.resident import Resident
 
+#: The tag under which the launch log counts the calls that hand over constants.
+BINDING = "bind"
+
 
 @dataclass(frozen=True)
 class ConstantBytes:
@@ -72,6 +75,7 @@ class BoundRegion:
             for position in range(len(compiled.constants)):
                 self._acquire(position, constants(position))
             self._allocate()
+            self._hand_over()
         except BaseException:
             self.close()
             raise
@@ -111,6 +115,21 @@ class BoundRegion:
         self._constants.append(constant.digest)
         if buffer.nbytes != declared:
             raise FormatError(f"constant {position} has {buffer.nbytes} bytes, its tensor declares {declared}")
+
+    def _hand_over(self) -> None:
+        """Let an artifact that binds its constants do so now, so that what it cannot load is told here.
+
+        After a restart of the device the driver binds them again by itself, in the first run.
+        """
+        compiled = self.compiled
+        if not (isinstance(compiled.module, Artifact) and compiled.module.binds):
+            return
+        at = {constant.index: self._constants[position] for position, constant in enumerate(compiled.constants)}
+        read = [index for index, tensor in enumerate(compiled.inputs) if tensor != -1 and index in at]
+        given = tuple(self._resident.buffer(at[index]) for index in read)
+        device = self._resident.device
+        device.submit([Call(self._resident.loaded(self._module_digest), given, (), BINDING)])
+        device.sync()
 
     def _allocate(self) -> None:
         """Workspace of the device's current generation; what an earlier one had is gone with it."""

@@ -55,11 +55,13 @@ class Artifact(msgspec.Struct, frozen=True, tag="artifact"):
     """An opaque program for the host driver, run by the loader at ``loader`` (``package.module:function``).
 
     ``native`` says that the payload may run native code: remote agents load such only when told to allow it.
+    ``binds`` says that the loader's program is given its constants once, before the first run (drivers.host.Unbound).
     """
 
     loader: str
     payload: bytes
     native: bool = True
+    binds: bool = False
 
     @property
     def digest(self) -> str:

@@ -1,0 +1,1 @@
+"""ONNX Runtime as a backend: `backend` compiles, `load` runs and needs no torch."""

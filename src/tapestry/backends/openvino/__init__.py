@@ -1,0 +1,1 @@
+"""OpenVINO as a backend: `backend` compiles, `load` runs and needs no torch."""

@@ -1,0 +1,46 @@
+"""A graph as OpenVINO's intermediate representation, by its PyTorch front end."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+import torch
+
+from tapestry.backends.host.exported import export_graph
+from tapestry.backends.host.refusal import refused
+from tapestry.errors import CompileError
+from tapestry.program.graph import Graph
+from tapestry.program.serial import dtype_name
+
+
+def to_ir(graph: Graph) -> tuple[bytes, bytes]:
+    """The two files of the IR, float types as they are. UnsupportedError with the front end's reason.
+
+    Parameters are the graph's inputs in order, also those that nothing reads. CompileError when the conversion has
+    changed the number of inputs or outputs, or a result's type or shape.
+    """
+    program = export_graph(graph)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model: Any = ov.convert_model(program)
+        except Exception as error:
+            raise refused("openvino.convert_model", error) from error
+    _check(model, graph)
+    with tempfile.TemporaryDirectory() as folder:
+        xml, data = Path(folder, "model.xml"), Path(folder, "model.bin")
+        ov.save_model(model, xml, compress_to_fp16=False)
+        return xml.read_bytes(), data.read_bytes()
+
+
+def _check(model: Any, graph: Graph) -> None:
+    inputs, outputs = len(model.inputs), len(model.outputs)
+    if (inputs, outputs) != (len(graph.inputs), len(graph.outputs)):
+        raise CompileError(
+            f"convert_model gives {inputs} inputs and {outputs} outputs, "
+            f"expected {len(graph.inputs)} and {len(graph.outputs)}"
+        )
