@@ -313,3 +313,13 @@ def test_without_transformers_it_says_what_to_install(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(EnvironmentProblem, match=r"pip install 'tapestry-ml\[hf\]'"):
         load(folder)
+
+
+def test_without_gguf_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gguf")
+    from transformers import modeling_gguf_pytorch_utils
+
+    write_llama_gguf(tmp_path / "tiny.gguf", build("LlamaForCausalLM", "LlamaConfig", **TINY_LLAMA))
+    monkeypatch.setattr(modeling_gguf_pytorch_utils, "is_gguf_available", lambda: False)
+    with pytest.raises(EnvironmentProblem, match=r"pip install 'tapestry-ml\[hf\]'"):
+        load(tmp_path)

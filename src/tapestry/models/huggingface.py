@@ -187,7 +187,7 @@ def _read_config(transformers: Any, source: Source) -> Any:
         return transformers.AutoConfig.from_pretrained(
             str(source.folder.resolve()), local_files_only=True, trust_remote_code=False, **given
         )
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise _lacks(error, source) from error
     except Exception as error:
         kind = source.config.get("model_type")
@@ -214,7 +214,7 @@ def _read_model(transformers: Any, source: Source, config: Any) -> Any:
             output_loading_info=True,
             **given,
         )
-    except (ModuleNotFoundError, ImportError) as error:
+    except ImportError as error:
         raise _lacks(error, source) from error
     except Exception as error:
         raise FormatError(f"the weights in {source.folder} cannot be loaded: {_words(error)}") from error
