@@ -1,7 +1,7 @@
 """The child process that compiles: jobs come in on standard input, answers go out on standard output.
 
 A compiler that crashes or hangs takes down this process only. Not here: who starts it and what happens then
-(compiler). Frames are a 4-byte little-endian length and a MessagePack body.
+(compiler). The first frame says that it is ready. Frames are a 4-byte little-endian length and a MessagePack body.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ def main() -> None:
         torch.set_num_threads(1)
     except ImportError:
         pass
+    write_frame(out, b"ready")
     while (body := read_frame(sys.stdin.buffer)) is not None:
         write_frame(out, msgspec.msgpack.encode(answer(msgspec.msgpack.decode(body, type=Job))))
 

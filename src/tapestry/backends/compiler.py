@@ -31,6 +31,8 @@ from tapestry.runtime.module import Compiled
 
 #: Seconds after which a compiler counts as hung.
 TIMEOUT = 300.0
+#: Seconds for the compiler's process to start.
+START_TIMEOUT = 120.0
 
 
 class Compiler:
@@ -159,23 +161,20 @@ class _Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._closed = False
+        self._ready = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this object)
 
     def ask(self, job: Job, timeout: float) -> Answer:
         """The answer. CompileError when the process dies or does not answer within ``timeout`` seconds."""
         process = self._running()
-        stdin, stdout = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
         late = threading.Event()
-        timer = threading.Timer(timeout, _expire(process, late))
-        timer.daemon = True
-        timer.start()
-        try:
-            write_frame(stdin, msgspec.msgpack.encode(job))
-            body = read_frame(stdout)
-        except (BrokenPipeError, ValueError):  # it died, or its pipes were closed
-            body = None
-        finally:
-            timer.cancel()
+        # Starting the interpreter and importing torch is not the compiler's time.
+        body: bytes | None = b""
+        if not self._ready:
+            body = _exchange(process, None, START_TIMEOUT, late)
+            self._ready = body is not None
+        if body is not None:
+            body = _exchange(process, msgspec.msgpack.encode(job), timeout, late)
         if body is not None:
             with contextlib.suppress(msgspec.DecodeError):
                 return msgspec.msgpack.decode(body, type=Answer)
@@ -208,6 +207,7 @@ class _Child:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
             self._errors.seek(0)
             self._errors.truncate(0)
+            self._ready = False
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -232,6 +232,24 @@ class _Child:
         if self._process is not None:
             _close_pipes(self._process)
         self._errors.close()
+
+
+def _exchange(
+    process: subprocess.Popen[bytes], question: bytes | None, timeout: float, late: threading.Event
+) -> bytes | None:
+    """Send a frame, if any, and read the next one; None when the process has died, or was killed for being late."""
+    stdin, stdout = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
+    timer = threading.Timer(timeout, _expire(process, late))
+    timer.daemon = True
+    timer.start()
+    try:
+        if question is not None:
+            write_frame(stdin, question)
+        return read_frame(stdout)
+    except (BrokenPipeError, ValueError):  # it died, or its pipes were closed
+        return None
+    finally:
+        timer.cancel()
 
 
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:
