@@ -167,7 +167,7 @@ def test_refusals_name_the_reason() -> None:
     random = call("n0", aten.rand_like.default, (Ref("i0"),), x)
     strided = call("n0", aten.as_strided.default, (Ref("i0"), (3,), (1,)), x)
     missing = call("n0", aten.lgamma.default, (Ref("i0"),), x)
-    complexes = call("n0", aten.complex.default, (Ref("i0"), Ref("i0")), spec(3, dtype=torch.complex64))
+    complexes = call("n0", aten.mul.Tensor, (Ref("i0"), 1j), spec(3, dtype=torch.complex64))
     assert "random" in str(supports(random, OPENCL))
     assert "strides" in str(supports(strided, OPENCL))
     assert "complex64" in str(supports(complexes, OPENCL))
@@ -177,6 +177,15 @@ def test_refusals_name_the_reason() -> None:
         compile_graph(graph, OPENCL, TvmOptions())
     with pytest.raises(UnsupportedError, match="host"):
         compile_graph(graph, DeviceInfo("host", "cpu", "", ""), TvmOptions())
+
+
+def test_the_table_of_operators_is_what_the_adapter_takes() -> None:
+    pytest.importorskip("tvm")
+    from tapestry.backends.tvm.adapter.importer import Importer
+    from tapestry.backends.tvm.leaves import LEAVES
+    from tapestry.backends.tvm.targets import TARGETS
+
+    assert {name for name in LEAVES if not Importer(TARGETS["opencl"]).takes_named(name)} == set()
 
 
 def test_a_mask_as_index_has_no_static_shape() -> None:

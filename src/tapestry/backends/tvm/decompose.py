@@ -62,6 +62,13 @@ def decompose(graph: Graph) -> fx.GraphModule:
     return traced
 
 
+def has_formula(target: torch._ops.OpOverload) -> bool:
+    """Whether an operator is taken apart: by our formulas, torch's table, or torch's own composite definition."""
+    if target in _table() or str(target).removeprefix("aten.") in _OWN:
+        return True
+    return torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")  # noqa: SLF001
+
+
 def _traced(function: Callable[..., object], inputs: Sequence[Tensor]) -> fx.GraphModule:
     with torch.no_grad():
         return make_fx(torch.func.functionalize(function), decomposition_table=_table(), tracing_mode="fake")(*inputs)

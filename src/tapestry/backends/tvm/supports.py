@@ -1,10 +1,16 @@
-"""What this backend takes, told from one call, fast and without TVM: dtypes, and operators known to be missing.
+"""What this backend takes, told from one call, fast and without TVM: dtypes, and operators that have a way to kernels.
 
 Not a promise that the result is right (cases tell), nor that TVM compiles it (compile_graph tells).
 """
 
 from __future__ import annotations
 
+from functools import cache
+
+import torch
+
+from tapestry.backends.tvm.decompose import has_formula
+from tapestry.backends.tvm.leaves import LEAVES
 from tapestry.backends.tvm.targets import dtype_reason, graph_dtype_reason, target_for
 from tapestry.errors import UnsupportedError
 from tapestry.program.graph import Call, Graph
@@ -15,7 +21,7 @@ from tapestry.runtime.device import DeviceInfo
 
 def supports(call: Call, info: DeviceInfo) -> str | None:
     """None when the backend takes the call on this device, else why not."""
-    reason = place_reason(call)
+    reason = place_reason(call) or _operator_reason(call.target)
     if reason is not None:
         return reason
     for spec in call.outputs:
@@ -23,6 +29,17 @@ def supports(call: Call, info: DeviceInfo) -> str | None:
         if reason is not None:
             return reason
     return None
+
+
+@cache
+def _operator_reason(target: torch._ops.OpOverload) -> str | None:
+    """Why an operator has no way to kernels: neither a formula over others, nor a converter."""
+    name = overload_name(target)
+    if target.namespace != "aten":
+        return f"{name} is not an operator of ATen"
+    if name.removeprefix("aten.") in LEAVES or has_formula(target):
+        return None
+    return f"neither torch's formulas nor TVM's importer know {name}"
 
 
 def graph_refusal(graph: Graph, info: DeviceInfo) -> None:

@@ -57,7 +57,10 @@ class Importer(ExportedProgramImporter):
 
     def takes(self, node: fx.Node) -> bool:
         """Whether some converter takes the node's operator."""
-        name = name_of(node)
+        return self.takes_named(name_of(node))
+
+    def takes_named(self, name: str) -> bool:
+        """Whether some converter takes an operator, named as ``add.Tensor``."""
         return name in CONVERTERS or name in self.convert_map
 
     def _parameter(self, node: fx.Node) -> Any:
