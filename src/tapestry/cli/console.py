@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -38,15 +39,21 @@ def table(
 ) -> None:
     """Print a table under its title; ``numbers`` are the columns to be set flush right.
 
-    Without column names there is no heading. A narrow terminal breaks the last column that is no number.
+    Without column names there is no heading. On a narrow terminal the widest column of text breaks; no other is cut.
     """
     shown = Table(header_style="bold", box=None, pad_edge=False, show_header=any(columns))
+    widths = [
+        max([cell_len(column), *(cell_len(str(row[place])) for row in rows)]) for place, column in enumerate(columns)
+    ]
     texts = [place for place in range(len(columns)) if place not in numbers]
+    breaks = max(texts, key=widths.__getitem__, default=None)
     for place, column in enumerate(columns):
         shown.add_column(
-            column, justify="right" if place in numbers else "left", overflow="fold",
-            no_wrap=bool(texts) and place != texts[-1],
-        )  # fmt: skip
+            column,
+            justify="right" if place in numbers else "left",
+            overflow="fold",
+            min_width=None if place == breaks else widths[place],
+        )
     for row in rows:
         shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     out.print(Text(title, style="bold"))

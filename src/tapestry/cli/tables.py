@@ -25,5 +25,5 @@ def operators_table(title: str, results: Iterable[CaseResult] | Iterable[Operato
         ]
         for entry in summaries
     ]
-    columns = ("operator", "cases", "verdicts", "max abs error", "max rel error", "NMSE")
+    columns = ("operator", "cases", "verdicts", "max abs", "max rel", "NMSE")
     table(title, columns, rows, numbers=(1, 3, 4, 5))
