@@ -176,11 +176,11 @@ def test_the_hull_is_the_smallest_convex_set(drawn: tuple[Program, dict[str, int
 def test_the_last_level_is_the_fewest_regions(drawn: tuple[Program, dict[str, int]]) -> None:
     program, _ = drawn
     moved = program.placeable
-    depths = merge_depths(program, moved)
+    depths = merge_depths(program, moved, lambda node: "")
     fewest = len(group_by_label(program, dict.fromkeys(moved, 0)))
     if fewest < len(moved):
         assert depths[-1] == 0
-        assert len(cut(program, moved, 0)) == fewest
+        assert len(cut(program, moved, 0, lambda node: "")) == fewest
     else:
         assert depths == []
 
