@@ -245,7 +245,7 @@ class Matcher:
         yield pairs
         if wanted.commutes and len(pairs) > 1 and same(arguments.get("alpha", 1), 1):  # add has a factor on one operand
             (a, x, at_x), (b, y, at_y), *rest = pairs
-            if not same(x, y):
+            if a is not b and not same(x, y):
                 yield [(a, y, at_y), (b, x, at_x), *rest]
 
 

@@ -58,10 +58,8 @@ class _Quotient:
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
         self.home: dict[str, tuple[str, ...]] = {}
-        self.all_closed = True
 
     def take(self, nodes: tuple[str, ...]) -> None:
-        self.all_closed = self.all_closed and self._is_closed(nodes)
         self.home.update((name, nodes) for name in nodes)
 
     def refuses(self, nodes: tuple[str, ...]) -> str | None:
@@ -72,15 +70,15 @@ class _Quotient:
         for name in nodes:
             if name in self.home:
                 return f"{name} is in the region of {self.home[name][0]} already"
-        if len(nodes) == 1 or (self.all_closed and self._is_closed(nodes)):
+        if len(nodes) == 1 or self._is_closed(nodes):
             return None
         return self._cycle(nodes)
 
     def _is_closed(self, nodes: tuple[str, ...]) -> bool:
         """Whether every call but the last is followed by calls of the region, and by no other.
 
-        Each call of such a region leads to its last. A cycle of such regions would lead from the last call of one
-        to itself, which the graph does not: they need no search.
+        Each call of such a region leads to its last, so what goes through the region does so along a path of the
+        graph: where there was no cycle before it was taken, there is none after. It needs no search.
         """
         inside = set(nodes)
         return all(self.index.after[name] and inside.issuperset(self.index.after[name]) for name in nodes[:-1])
