@@ -11,13 +11,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help venv demo test check lint types layers format lock bench clean
+.PHONY: help venv demo test check lint types layers format schema lock bench clean
 
 help:
 	@echo 'make demo    migrate MiniLM to OpenCL; writes out/minilm.html and out/minilm.json'
 	@echo 'make test    the fast tests, then those that need a device'
 	@echo 'make check   lint, formatting, types, layers'
 	@echo 'make format  mend what the linter and the formatter can'
+	@echo 'make schema  the JSON Schemas in docs/schema, from the records that commands write'
 	@echo 'make bench   the measurements under bench/'
 	@echo 'make venv    the virtual environment (CUDA=1: with the libraries of the CUDA build of torch)'
 	@echo 'make lock    resolve the lock files (ARGS=--upgrade: with the newest versions)'
@@ -71,6 +72,9 @@ layers: venv
 format: venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+schema: venv
+	$(BIN)/python -m tapestry.cli.schema docs/schema
 
 lock:
 	'$(PYTHON)' -m venv --clear build/lock
