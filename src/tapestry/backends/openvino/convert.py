@@ -14,7 +14,6 @@ from tapestry.backends.host.exported import export_graph
 from tapestry.backends.host.refusal import refused
 from tapestry.errors import CompileError
 from tapestry.program.graph import Graph
-from tapestry.program.serial import dtype_name
 
 
 def to_ir(graph: Graph) -> tuple[bytes, bytes]:

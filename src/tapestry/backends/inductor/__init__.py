@@ -1,0 +1,1 @@
+"""TorchInductor as a backend: `backend` compiles, `load` freezes and runs."""
