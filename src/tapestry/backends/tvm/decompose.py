@@ -309,6 +309,10 @@ def _full_like(x: Tensor, value: float, *, dtype: torch.dtype | None = None, **_
     return torch.full(x.shape, value, dtype=dtype or x.dtype)
 
 
+def _hardtanh(x: Tensor, min_val: float = -1, max_val: float = 1) -> Tensor:
+    return torch.clamp(x, min_val, max_val)
+
+
 def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     wide = x.to(_accumulation(x))
     negative = torch.expm1(wide * input_scale) * (alpha * scale)
@@ -364,6 +368,7 @@ _OWN: dict[str, Callable[..., object]] = {
     "scaled_dot_product_attention.default": _attention,
     "gelu.default": _gelu,
     "full_like.default": _full_like,
+    "hardtanh.default": _hardtanh,
     "elu.default": _elu,
     "addmm.default": _addmm,
     "cat.default": _cat,

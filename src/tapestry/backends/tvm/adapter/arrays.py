@@ -123,9 +123,12 @@ def _log_softmax(imp: Any, node: Node) -> Any:
 
 
 def _index_select(imp: Any, node: Node) -> Any:
-    """TVM's own reads out of bounds for an index that is."""
-    value, dim, index = node.args
-    return R.take(imp.env[value], imp.env[index], axis=dim, mode="clip")
+    """TVM's own reads out of bounds for an index that is, and drops the dimension for a 0-d index."""
+    source, dim, index = node.args
+    value = reshaped(imp, imp.env[source], source.meta["val"].shape or [1])
+    places = reshaped(imp, imp.env[index], [index.meta["val"].numel()])
+    taken = imp.block_builder.emit(R.take(value, places, axis=dim, mode="clip"))
+    return reshaped(imp, taken, node.meta["val"].shape)
 
 
 def _gather(imp: Any, node: Node) -> Any:

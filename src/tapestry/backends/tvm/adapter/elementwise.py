@@ -160,6 +160,26 @@ def _product(imp: Any, value: Any, exponent: int) -> Any:
     return result
 
 
+def _remainder(imp: Any, node: Node) -> Any:
+    """The remainder with the divisor's sign. On floats TVM's own is a − floor(a/b)·b, inexact for large quotients."""
+    dtype = dtype_of(node)
+    left, right = (operand(imp, value, dtype) for value in node.args[:2])
+    if not dtype.is_floating_point:
+        return R.floor_mod(left, right)
+    rest = imp.block_builder.emit(R.mod(left, right))
+    zero = relax.const(0.0, name(imp, dtype))
+    opposite = R.not_equal(R.less(rest, zero), R.less(right, zero))
+    return R.where(R.logical_and(R.not_equal(rest, zero), opposite), R.add(rest, right), rest)
+
+
+def _negative(imp: Any, node: Node) -> Any:
+    """As a difference: TVM's own multiplies by −1, which unsigned integers do not have."""
+    value = imp.env[node.args[0]]
+    if not dtype_of(node).is_signed:
+        return R.subtract(relax.const(0, str(value.ty.dtype)), value)
+    return R.negative(value)
+
+
 def _divide_mode(imp: Any, node: Node) -> Any:
     """Division with rounding. On integers TVM's own divides as floats."""
     dtype = dtype_of(node)
@@ -222,7 +242,7 @@ _UNARY = {
     "abs": R.abs, "acos": R.acos, "acosh": R.acosh, "asin": R.asin, "asinh": R.asinh, "atan": R.atan,
     "atanh": R.atanh, "ceil": R.ceil, "cos": R.cos, "cosh": R.cosh, "erf": R.erf, "exp": R.exp,
     "exp2": lambda x: R.power(relax.const(2.0, str(x.ty.dtype)), x), "expm1": _expm1, "log1p": _log1p, "floor": R.floor,
-    "log": R.log, "neg": R.negative, "rsqrt": R.rsqrt, "sigmoid": R.sigmoid, "sign": R.sign, "sin": R.sin,
+    "log": R.log, "rsqrt": R.rsqrt, "sigmoid": R.sigmoid, "sign": R.sign, "sin": R.sin,
     "sinh": R.sinh, "sqrt": R.sqrt, "tan": R.tan, "tanh": R.tanh, "trunc": R.trunc,
 }  # fmt: skip
 _COMPARE = {
@@ -244,7 +264,8 @@ ELEMENTWISE: dict[str, Converter] = {
     **{f"sub.{kind}": binary(R.subtract) for kind in ("Tensor", "Scalar")},
     **{f"mul.{kind}": binary(R.multiply) for kind in ("Tensor", "Scalar")},
     **{f"div.{kind}": binary(R.divide) for kind in ("Tensor", "Scalar")},
-    **{f"remainder.{kind}": binary(R.floor_mod) for kind in ("Tensor", "Scalar")},
+    **{f"remainder.{kind}": _remainder for kind in ("Tensor", "Scalar")},
+    "neg.default": _negative,
     "atan2.default": binary(R.atan2),
     "maximum.default": binary(larger),
     "minimum.default": binary(smaller),
