@@ -65,7 +65,7 @@ def test_source_lines_are_shortened_without_loss() -> None:
     line = source_line("/v/lib/python3.11/site-packages/nets/bert/model.py:85 (encoder.layer.0)")
     assert (line.name, line.path, line.module) == ("model.py:85", "nets/bert/model.py:85", "encoder.layer.0")
     assert line.full == "/v/lib/python3.11/site-packages/nets/bert/model.py:85"
-    assert source_line("/home/someone/long/way/to/my/model.py:3 (model)").path == "to/my/model.py:3"
+    assert source_line("/data/someone/long/way/to/my/model.py:3 (model)").path == "to/my/model.py:3"
     assert source_line("unknown line (model)").name == "unknown line (model)"
 
 
