@@ -462,6 +462,23 @@ def test_several_outputs_share_a_part(info: DeviceInfo) -> None:
     assert found(text, (op("aten.neg", a), op("aten.neg", b)), info) == "h a b c d | x=x w=w q=q"
 
 
+def test_a_further_output_may_have_an_optional_part(info: DeviceInfo) -> None:
+    text = """
+        x: f32[2]
+        h = aten.relu.default(x)
+        a = aten.sin.default(h)
+        e = aten.exp.default(h)
+        b = aten.neg.default(e)
+        k = aten.relu.default(x)
+        c = aten.sin.default(k)
+        d = aten.neg.default(k)
+        return a, b, c, d
+    """
+    shared = op("aten.relu", any_())
+    outputs = (op("aten.sin", shared), op("aten.neg", optional(op("aten.exp", shared))))
+    assert found(text, outputs, info) == "h a e b\nk c d"
+
+
 def test_several_outputs_share_an_input_by_name(info: DeviceInfo) -> None:
     text = """
         x: f32[2,2]

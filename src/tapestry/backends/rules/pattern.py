@@ -201,14 +201,12 @@ def _anchors(output: Expression, calls: Iterable[Call], scope: Scope) -> Iterato
 def _linked(output: Expression, scope: Scope, state: State) -> Iterator[Ref]:
     """The values that may be a further output: reached by readers from what it shares with the state."""
     index = scope.index
-    reached: set[str] = set()
-    for value, depth in _shared(output, state):
-        if depth == 0:
-            reached |= {ref.name for ref in refs_in(value)} & index.by_name.keys()
-        front = {reader for ref in refs_in(value) for reader in _readers(index, ref)}
-        for _ in range(depth):
-            reached |= front
-            front = {reader for name in front for reader in index.data_after[name]} - reached
+    shared = {ref for value in _shared(output, state) for ref in refs_in(value)}
+    reached = {ref.name for ref in shared} & index.by_name.keys()
+    front = {reader for ref in shared for reader in _readers(index, ref)}
+    for _ in range(_height(output)):
+        reached |= front
+        front = {reader for name in front for reader in index.data_after[name]} - reached
     wanted = {(target, item) for call, item in output_calls(output) for target in call.slots}
     for name in index.ordered(reached):
         call = index.by_name[name]
@@ -220,20 +218,13 @@ def _readers(index: GraphIndex, ref: Ref) -> tuple[str, ...]:
     return index.data_after[ref.name] if ref.name in index.data_after else index.readers.get(ref, ())
 
 
-def _shared(output: Expression, state: State) -> Iterator[tuple[object, int]]:
-    """The values bound already to parts of ``output``, each with the number of calls above that part."""
-    seen = {output}
-    waiting = [(output, 0)]
-    while waiting:
-        part, depth = waiting.pop(0)
+def _shared(output: Expression, state: State) -> Iterator[object]:
+    """The values bound already to parts of ``output``."""
+    for part in output.walk():
         if part in state.values:
-            yield state.values[part], depth
-            continue
-        if _name(part) in state.names:
-            yield state.names[_name(part)], depth
-        fresh = [inner for inner in part.parts if inner not in seen]
-        seen.update(fresh)
-        waiting.extend((inner, depth + isinstance(part, Op)) for inner in fresh)
+            yield state.values[part]
+        elif _name(part) in state.names:
+            yield state.names[_name(part)]
 
 
 def _taken(output: Expression, state: State) -> tuple[str, int | None]:
