@@ -7,13 +7,16 @@ state that a converter could drop. Not here: capturing a model (program.capture)
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch import fx
 from torch.export import ExportedProgram
 
 from tapestry.backends.host.refusal import refused
 from tapestry.program.fx import to_fx
-from tapestry.program.graph import Graph, GraphInput
+from tapestry.program.graph import Graph, GraphInput, TensorSpec
 
 
 def export_graph(graph: Graph) -> ExportedProgram:
@@ -28,6 +31,63 @@ def export_graph(graph: Graph) -> ExportedProgram:
             return torch.export.export(to_fx(graph), tuple(map(sample, graph.inputs)), strict=False)
         except Exception as error:
             raise refused("torch.export", error) from error
+
+
+def export_with_constants(graph: Graph, constants: Sequence[torch.Tensor]) -> ExportedProgram:
+    """The same with these values for the constant inputs, in order, as the program's parameters.
+
+    UnsupportedError when torch.export cannot take it.
+    """
+    module = with_constants(graph, constants)
+    examples = tuple(sample(entry) for entry in graph.inputs if not entry.constant)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return torch.export.export(module, examples, strict=False)
+        except Exception as error:
+            raise refused("torch.export", error) from error
+
+
+def with_constants(graph: Graph, constants: Sequence[torch.Tensor]) -> fx.GraphModule:
+    """The graph as a module whose constants are parameters; its arguments are the other inputs, in order."""
+    module = to_fx(graph)
+    values = iter(constants)
+    named = {entry.name: next(values) for entry in graph.inputs if entry.constant}
+    nodes: Any = module.graph
+    for node in list(nodes.nodes):
+        if node.op != "placeholder" or node.name not in named:
+            continue
+        module.register_parameter(node.name, torch.nn.Parameter(named[node.name], requires_grad=False))
+        with nodes.inserting_before(node):
+            replacement = nodes.get_attr(node.name)
+        node.replace_all_uses_with(replacement)
+        nodes.erase_node(node)
+    module.recompile()
+    return module
+
+
+def contiguous(graph: Graph) -> Graph:
+    """The graph for inputs that are contiguous, as device memory holds them: a legal view stays legal."""
+    inputs = tuple(
+        GraphInput(entry.name, TensorSpec.of(torch.empty(entry.spec.shape, dtype=entry.spec.dtype, device="meta")),
+                   entry.constant)
+        for entry in graph.inputs
+    )  # fmt: skip
+    return Graph(inputs, graph.calls, graph.outputs)
+
+
+def stand_ins(graph: Graph) -> list[torch.Tensor]:
+    """Values to compile with when the real constants are not known: none that would make an operator trivial."""
+    generator = torch.Generator().manual_seed(0)
+    found: list[torch.Tensor] = []
+    for entry in graph.inputs:
+        if not entry.constant:
+            continue
+        tensor = sample(entry)
+        if 0 in tensor.stride():
+            tensor = tensor.contiguous()
+        found.append(tensor.normal_(generator=generator) if tensor.is_floating_point() else tensor.zero_())
+    return found
 
 
 def sample(entry: GraphInput) -> torch.Tensor:

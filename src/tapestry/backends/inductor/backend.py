@@ -16,6 +16,7 @@ import torch
 
 from tapestry.backends.base import AnyOp, Availability, Backend, Options, Rule
 from tapestry.backends.host.declare import Body
+from tapestry.backends.host.exported import stand_ins
 from tapestry.backends.host.options import HostOptions, Precision, check_options, offered
 from tapestry.backends.host.packages import availability, versions
 from tapestry.backends.host.reduced import in_precision
@@ -71,7 +72,7 @@ class Inductor(Backend):
         final = body.graph
         if chosen.precision != "float32":
             final = in_precision(final, dtype_named(chosen.precision))
-        from tapestry.backends.inductor.freeze import freeze, stand_ins
+        from tapestry.backends.inductor.freeze import freeze
 
         try:
             freeze(final, stand_ins(final), chosen.threads)

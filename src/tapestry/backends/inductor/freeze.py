@@ -10,10 +10,8 @@ from typing import Any, cast
 
 import platformdirs
 import torch
-from torch import fx
 
-from tapestry.backends.host.exported import sample
-from tapestry.program.fx import to_fx
+from tapestry.backends.host.exported import sample, with_constants
 from tapestry.program.graph import Graph
 
 #: A compiled graph: the inputs that are not constant, in order, to a list of outputs.
@@ -26,7 +24,7 @@ def freeze(graph: Graph, constants: Sequence[torch.Tensor], threads: int) -> Fro
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(platformdirs.user_cache_dir("tapestry"), "inductor"))
     from torch._inductor.compile_fx import compile_fx
 
-    module = _with_weights(to_fx(graph), graph, constants)
+    module = with_constants(graph, constants)
     examples = [sample(entry).zero_() for entry in graph.inputs if not entry.constant]
     log = logging.getLogger("torch._inductor")
     before = log.level
@@ -39,20 +37,6 @@ def freeze(graph: Graph, constants: Sequence[torch.Tensor], threads: int) -> Fro
         log.setLevel(before)
 
 
-def stand_ins(graph: Graph) -> list[torch.Tensor]:
-    """Values to compile with when the real ones are not known: no value that would make an operator trivial."""
-    generator = torch.Generator().manual_seed(0)
-    found: list[torch.Tensor] = []
-    for entry in graph.inputs:
-        if not entry.constant:
-            continue
-        tensor = sample(entry)
-        if 0 in tensor.stride():
-            tensor = tensor.contiguous()
-        found.append(tensor.normal_(generator=generator) if tensor.is_floating_point() else tensor.zero_())
-    return found
-
-
 def _settings(threads: int) -> dict[str, Any]:
     """``emulate_precision_casts``: a value cast to 16 bits is rounded, as eager rounds it, not carried on in float32."""
     return {
@@ -62,20 +46,3 @@ def _settings(threads: int) -> dict[str, Any]:
         "emulate_precision_casts": True,
         "fallback_random": True,
     }
-
-
-def _with_weights(module: fx.GraphModule, graph: Graph, constants: Sequence[torch.Tensor]) -> fx.GraphModule:
-    """The module with its constant placeholders turned into parameters, which is what freezing looks for."""
-    values = iter(constants)
-    named = {entry.name: next(values) for entry in graph.inputs if entry.constant}
-    nodes: Any = module.graph
-    for node in list(nodes.nodes):
-        if node.op == "placeholder" and node.name in named:
-            tensor = named[node.name]
-            module.register_parameter(node.name, torch.nn.Parameter(tensor, requires_grad=False))
-            with nodes.inserting_before(node):
-                replacement = nodes.get_attr(node.name)
-            node.replace_all_uses_with(replacement)
-            nodes.erase_node(node)
-    module.recompile()
-    return module

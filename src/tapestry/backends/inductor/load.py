@@ -48,11 +48,7 @@ class _Frozen:
 
     def __call__(self, inputs: list[memoryview], outputs: list[memoryview]) -> None:
         _use_threads(self._threads)
-        if (
-            self._tensors is None
-            or not same_views(inputs, self._last[0])
-            or not same_views(outputs, self._last[1])
-        ):
+        if self._tensors is None or not same_views(inputs, self._last[0]) or not same_views(outputs, self._last[1]):
             self._tensors = (
                 [tensor_of(view, spec) for view, spec in zip(inputs, self._inputs, strict=True)],
                 [tensor_of(view, spec) for view, spec in zip(outputs, self._outputs, strict=True)],

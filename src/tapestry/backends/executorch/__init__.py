@@ -1,0 +1,1 @@
+"""ExecuTorch (XNNPACK) as a backend: `backend` compiles, `load` runs."""

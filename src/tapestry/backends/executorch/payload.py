@@ -1,0 +1,13 @@
+"""What the ExecuTorch backend hands to its loader."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ExecuTorchPayload(msgspec.Struct, frozen=True):
+    """The graph to be lowered, in its final precision (tapestry.program.serial)."""
+
+    graph: bytes
+    constants: tuple[int, ...]
+    threads: int
