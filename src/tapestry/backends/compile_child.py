@@ -6,10 +6,13 @@ A compiler that crashes or hangs takes down this process only. Not here: who sta
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import os
 import struct
 import sys
+import threading
+import time
 from typing import BinaryIO, cast
 
 import msgspec
@@ -22,15 +25,19 @@ from tapestry.runtime.device import DeviceInfo
 from tapestry.runtime.module import Compiled
 
 _LENGTH = struct.Struct("<I")
+#: Seconds beyond a job's time limit after which the process ends by itself, should nobody have ended it.
+_GRACE = 10.0
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One region to compile. ``backend`` is the class as ``module:name``; ``options`` its options in MessagePack."""
+    """One region to compile. ``backend`` is the class as ``module:name``; ``options`` its options in MessagePack,
+    ``timeout`` the seconds that it may take."""
 
     backend: str
     graph: bytes
     info: DeviceInfo
     options: bytes
+    timeout: float = 120.0
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
@@ -86,6 +93,13 @@ def answer(job: Job) -> Answer:
         return Failed(f"{type(error).__name__}: {error}"[:4000])
 
 
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone, also in the middle of a job."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
 def main() -> None:
     """Answer jobs until standard input ends. What the compiler prints goes to standard error."""
     out = os.fdopen(os.dup(1), "wb")
@@ -96,9 +110,15 @@ def main() -> None:
         torch.set_num_threads(1)
     except ImportError:
         pass
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     write_frame(out, b"ready")
     while (body := read_frame(sys.stdin.buffer)) is not None:
-        write_frame(out, msgspec.msgpack.encode(answer(msgspec.msgpack.decode(body, type=Job))))
+        job = msgspec.msgpack.decode(body, type=Job)
+        # Whoever asked may be gone, and a compiler that hangs may hold the GIL: this timer needs neither.
+        faulthandler.dump_traceback_later(job.timeout + _GRACE, exit=True)
+        reply = msgspec.msgpack.encode(answer(job))
+        faulthandler.cancel_dump_traceback_later()
+        write_frame(out, reply)
 
 
 if __name__ == "__main__":

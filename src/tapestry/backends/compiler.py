@@ -30,7 +30,7 @@ from tapestry.runtime.device import DeviceInfo
 from tapestry.runtime.module import Compiled
 
 #: Seconds after which a compiler counts as hung.
-TIMEOUT = 300.0
+TIMEOUT = 120.0
 #: Seconds for the compiler's process to start.
 START_TIMEOUT = 120.0
 
@@ -102,7 +102,7 @@ class Compiler:
     def _fresh(self, backend: Backend, body: bytes, info: DeviceInfo, options: Options) -> Compiled | Refused:
         if not backend.isolated:
             return _in_process(backend, body, info, options)
-        job = Job(_address(type(backend)), body, info, msgspec.msgpack.encode(options))
+        job = Job(_address(type(backend)), body, info, msgspec.msgpack.encode(options), self.timeout)
         reply = self._child().ask(job, self.timeout)
         if isinstance(reply, Failed):
             raise CompileError(f"{backend.name} failed: {reply.reason}")

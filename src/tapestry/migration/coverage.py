@@ -12,6 +12,7 @@ from tapestry.migration.result import Coverage
 from tapestry.placement.executable import Executable
 from tapestry.program.inputs import InputSet
 from tapestry.program.work import work_of
+from tapestry.runtime.module import Artifact
 
 
 def measure_coverage(executable: Executable, inputs: InputSet) -> Coverage:
@@ -53,11 +54,12 @@ def measure_coverage(executable: Executable, inputs: InputSet) -> Coverage:
 
 
 def _ran(executable: Executable, counts: dict[str, int]) -> Iterable[str]:
-    """Nodes of regions that were launched; one that only views has no launch and counts when it has no compute."""
+    """Nodes of regions that were launched, and of those without anything to launch: views, tensors of no elements."""
     for entry in executable.layout.bound_steps:
-        nodes = entry.step.region.nodes
-        if counts.get(entry.step.tag, 0) or not any(node_id in executable.program.compute for node_id in nodes):
-            yield from nodes
+        compiled = entry.bound.compiled
+        to_launch = isinstance(compiled.module, Artifact) or compiled.launches
+        if counts.get(entry.step.tag, 0) or not to_launch:
+            yield from entry.step.region.nodes
 
 
 def _share(part: int, whole: int) -> float:
