@@ -62,5 +62,6 @@ def _use_threads(threads: int) -> None:
     from executorch.extension.pybindings import portable_lib
 
     library: Any = portable_lib
-    if library._threadpool_get_thread_count() != threads:
-        library._unsafe_reset_threadpool(threads)
+    # There is no public name for either.
+    if library._threadpool_get_thread_count() != threads:  # noqa: SLF001
+        library._unsafe_reset_threadpool(threads)  # noqa: SLF001

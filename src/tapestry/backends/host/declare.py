@@ -41,6 +41,10 @@ class Body:
         """The inputs under the graph's names."""
         return tuple(_value(entry.name, entry.spec) for entry in self.whole.inputs)
 
+    def varying(self) -> tuple[Value, ...]:
+        """The inputs that are not constant."""
+        return tuple(_value(entry.name, entry.spec) for entry in self.whole.inputs if not entry.constant)
+
     def outputs(self) -> tuple[Value, ...]:
         """The computed outputs, named ``out0``, ``out1`` …"""
         return tuple(_value(f"out{place}", self.whole.spec(ref)) for place, ref in enumerate(self.computed))

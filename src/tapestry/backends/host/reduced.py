@@ -9,6 +9,7 @@ import torch
 
 from tapestry.program.graph import Argument, Call, Graph, Ref, TensorSpec, refs_in
 from tapestry.program.region import renamed
+from tapestry.program.serial import overload_named
 from tapestry.program.traits import base_name
 
 #: The operators in which nearly all of a network's arithmetic is.
@@ -17,7 +18,7 @@ HEAVY = frozenset({
     "conv_transpose1d", "conv_transpose2d", "scaled_dot_product_attention",
 })  # fmt: skip
 
-_CAST = torch.ops.aten._to_copy.default
+_CAST = overload_named("aten._to_copy.default")
 
 
 def in_precision(graph: Graph, dtype: torch.dtype) -> Graph:

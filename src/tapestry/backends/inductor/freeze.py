@@ -38,7 +38,7 @@ def freeze(graph: Graph, constants: Sequence[torch.Tensor], threads: int) -> Fro
 
 
 def _settings(threads: int) -> dict[str, Any]:
-    """``emulate_precision_casts``: a value cast to 16 bits is rounded, as eager rounds it, not carried on in float32."""
+    """``emulate_precision_casts``: a value cast to 16 bits is rounded, as eager rounds it."""
     return {
         "freezing": True,
         "cpp.threads": threads,

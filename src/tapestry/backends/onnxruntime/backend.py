@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 
 from tapestry.backends.base import AnyOp, Availability, Backend, Options, Rule
+from tapestry.backends.host.calibration import read as read_samples
 from tapestry.backends.host.declare import Body
 from tapestry.backends.host.options import HostOptions, Precision, check_options, offered
 from tapestry.backends.host.packages import availability, versions
@@ -36,7 +37,7 @@ _PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
 
 
 class OnnxRuntimeOptions(HostOptions, frozen=True):
-    """``precision``: ``float32``, or ``int8`` for matrix products and convolutions."""
+    """``precision``: ``float32``, or ``int8`` for matrix products and, calibrated, convolutions."""
 
 
 class OnnxRuntime(Backend):
@@ -66,7 +67,7 @@ class OnnxRuntime(Backend):
         model, read = to_onnx(body.graph, [value.name for value in body.outputs()], names)
         payload = OnnxPayload(
             model, body.inputs(), body.outputs(), body.constants, frozenset(names) - read, chosen.threads,
-            chosen.precision,
+            chosen.precision, read_samples(chosen.calibration, body.varying()),
         )  # fmt: skip
         return body.compiled(self.name, _LOADER, payload)
 

@@ -5,7 +5,7 @@ Inputs, outputs and weights are used where they are. Not here: making models (co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -61,8 +61,12 @@ class _Session:
             for value, view in zip(values, constants, strict=True)
             if value.name not in model.unread
         }
-        types = {value.name: ONNX_TYPES[value.dtype] for value in values}
-        self._session: Any = _open(model, self._weights, types)
+        if model.precision == "int8":
+            self._session: Any = _open_quantised(model, self._weights, self._inputs)
+            self._weights = {}
+        else:
+            types = {value.name: ONNX_TYPES[value.dtype] for value in values}
+            self._session = _open(model, self._weights, types)
         read = {entry.name for entry in self._session.get_inputs()}
         self._read = [value.name in read for value in self._inputs]
         self._last: tuple[list[memoryview], list[memoryview]] = ([], [])
@@ -99,8 +103,30 @@ def _open(model: OnnxPayload, weights: dict[str, np.ndarray[Any, Any]], types: d
     ]
     if held:
         options.add_external_initializers(list(weights), held)
+    return _session(model.model, options)
+
+
+def _open_quantised(model: OnnxPayload, weights: Mapping[str, np.ndarray[Any, Any]], inputs: Sequence[Value]) -> Any:
+    from tapestry.backends.onnxruntime.quantise import quantised
+
+    samples = [
+        {
+            value.name: as_array(memoryview(data), value.dtype, value.shape)
+            for value, data in zip(inputs, sample, strict=True)
+        }
+        for sample in model.samples
+    ]
+    raw = {name: array.tobytes() for name, array in weights.items()}
     try:
-        return ort.InferenceSession(model.model, options, providers=["CPUExecutionProvider"])
+        body = quantised(model.model, raw, samples)
+    except Exception as error:
+        raise UnsupportedError(f"onnxruntime.quantization refuses it: {type(error).__name__}: {error}"[:800]) from error
+    return _session(body, session_options(model.threads))
+
+
+def _session(body: bytes, options: Any) -> Any:
+    try:
+        return ort.InferenceSession(body, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         text = f"ONNX Runtime does not load the model: {' '.join(str(error).split())[:600]}"
         if "NOT_IMPLEMENTED" in str(error) or "NotImplemented" in type(error).__name__:

@@ -12,7 +12,8 @@ class OnnxPayload(msgspec.Struct, frozen=True):
 
     ``model``: a ModelProto whose constants are initialisers with external data that is nowhere: the loader supplies
     them by name. ``constants``: the places among ``inputs`` of the region's constants; those that the model does not
-    read are in no initialiser (``unread``, by name).
+    read are in no initialiser (``unread``, by name). ``samples`` are stored activations for int8 with fixed ranges:
+    one entry a sample, each the bytes of the inputs that are not constant.
     """
 
     model: bytes
@@ -22,3 +23,4 @@ class OnnxPayload(msgspec.Struct, frozen=True):
     unread: frozenset[str]
     threads: int
     precision: str
+    samples: tuple[tuple[bytes, ...], ...] = ()

@@ -12,9 +12,10 @@ from typing import ClassVar
 import torch
 
 from tapestry.backends.base import AnyOp, Availability, Backend, Options, Rule
+from tapestry.backends.host.calibration import read as read_samples
 from tapestry.backends.host.declare import Body
 from tapestry.backends.host.options import HostOptions, Precision, check_options, offered
-from tapestry.backends.host.packages import availability, versions
+from tapestry.backends.host.packages import availability, package_version, versions
 from tapestry.backends.host.supports import supports
 from tapestry.backends.openvino.payload import OpenVinoPayload
 from tapestry.backends.rules.whole import Whole
@@ -30,11 +31,15 @@ _DTYPES = frozenset({
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
     torch.float32, torch.float64,
 })  # fmt: skip
-_PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
+_PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8")
 
 
 class OpenVinoOptions(HostOptions, frozen=True):
-    """``precision``: the plugin's inference precision; ``int8`` quantises with NNCF and needs a calibration."""
+    """``precision``: the plugin's inference precision; ``int8`` quantises with NNCF.
+
+    Without a calibration only weights are stored in int8, and the plugin quantises the activations of matrix products
+    as it runs.
+    """
 
 
 class OpenVino(Backend):
@@ -51,7 +56,10 @@ class OpenVino(Backend):
         return (ops, Whole(ops))
 
     def options(self) -> Sequence[Options]:
-        return tuple(OpenVinoOptions(precision) for precision in offered(processor_features(), _PRECISIONS))
+        found = offered(processor_features(), _PRECISIONS)
+        return tuple(
+            OpenVinoOptions(precision) for precision in found if precision != "int8" or package_version("nncf")
+        )
 
     def compile(self, graph: Graph, info: DeviceInfo, options: Options) -> Compiled:
         chosen = check_options(options, OpenVinoOptions, info)
@@ -60,8 +68,9 @@ class OpenVino(Backend):
 
         xml, data = to_ir(body.graph)
         payload = OpenVinoPayload(
-            xml, data, body.inputs(), body.outputs(), body.constants, chosen.threads, chosen.precision
-        )
+            xml, data, body.inputs(), body.outputs(), body.constants, chosen.threads, chosen.precision,
+            read_samples(chosen.calibration, body.varying()),
+        )  # fmt: skip
         return body.compiled(self.name, _LOADER, payload)
 
     def fingerprint(self) -> str:

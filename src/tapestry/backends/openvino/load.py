@@ -50,7 +50,7 @@ def settings(threads: int, precision: str) -> dict[str, Any]:
         "ENABLE_CPU_RESERVATION": False,
         "ENABLE_HYPER_THREADING": True,
         "KV_CACHE_PRECISION": "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": "32" if precision == "int8" else "0",
     }
 
 
@@ -96,12 +96,25 @@ def _compile(model: OpenVinoPayload, weights: Sequence[Any]) -> Any:
     try:
         read: Any = _core().read_model(model.xml, ov.Tensor(_bytes_array(model.data)))
         _fill(read, model, weights)
+        if model.precision == "int8":
+            from tapestry.backends.openvino.quantise import quantised
+
+            read = quantised(read, _samples(model))
         return _core().compile_model(read, "CPU", settings(model.threads, model.precision))
     except Exception as error:
         text = f"OpenVINO does not load the model: {' '.join(str(error).split())[:600]}"
         if "not supported" in str(error) or "not implemented" in str(error).lower():
             raise UnsupportedError(text) from error
         raise DeviceError(text) from error
+
+
+def _samples(model: OpenVinoPayload) -> list[list[Any]]:
+    places = frozenset(model.constants)
+    values = [value for place, value in enumerate(model.inputs) if place not in places]
+    return [
+        [as_array(memoryview(data), value.dtype, value.shape) for value, data in zip(values, sample, strict=True)]
+        for sample in model.samples
+    ]
 
 
 def _bytes_array(data: bytes) -> Any:
