@@ -31,7 +31,8 @@ _GRACE = 10.0
 
 class Job(msgspec.Struct, frozen=True):
     """One region to compile. ``backend`` is the class as ``module:name``; ``options`` its options in MessagePack,
-    ``timeout`` the seconds that it may take."""
+    ``timeout`` the seconds that it may take.
+    """
 
     backend: str
     graph: bytes

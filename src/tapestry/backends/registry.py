@@ -11,8 +11,8 @@ from importlib.metadata import entry_points
 
 from tapestry.backends.base import Backend
 from tapestry.errors import EnvironmentProblem, UsageError
-from tapestry.runtime.drivers.host import register_loader_prefix
 from tapestry.runtime.device import DeviceInfo
+from tapestry.runtime.drivers.host import register_loader_prefix
 
 #: Our own, by name; imported when they are asked for.
 _BUILT_IN = {
