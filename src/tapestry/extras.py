@@ -9,6 +9,12 @@ _EXTRAS = {
     "networkx": "bringup",
     "tvm": "tvm",
     "pyopencl": "opencl",
+    "onnxruntime": "onnxruntime",
+    "onnx": "onnxruntime",
+    "onnxscript": "onnxruntime",
+    "openvino": "openvino",
+    "nncf": "openvino",
+    "executorch": "executorch",
     "transformers": "hf",
     "jinja2": "report",
 }
