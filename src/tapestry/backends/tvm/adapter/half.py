@@ -68,11 +68,21 @@ _DECODE = {torch.float16: _decode_half, torch.bfloat16: _decode_bfloat}
 _ENCODE = {torch.float16: _encode_half, torch.bfloat16: _encode_bfloat}
 
 
-def _elementwise(builder: BlockBuilder, value: Any, formula: Callable[[Any], Any], title: str) -> Any:
+#: TVM's OpPatternKind of a function that takes part in no fusion.
+_OPAQUE = {"op_pattern": 8}
+
+
+def _elementwise(
+    builder: BlockBuilder,
+    value: Any,
+    formula: Callable[[Any], Any],
+    title: str,
+    attributes: dict[str, int] | None = None,
+) -> Any:
     def compute(tensor: Any) -> Any:
         return te.compute(tensor.shape, lambda *index: formula(tensor(*index)), name=title)
 
-    return builder.emit_te(compute, value, primfunc_name_hint=title)
+    return builder.emit_te(compute, value, primfunc_name_hint=title, primfunc_attrs=attributes)
 
 
 def _to_copy(imp: Any, node: Node) -> Any:
@@ -86,7 +96,10 @@ def _to_copy(imp: Any, node: Node) -> Any:
         source = torch.float32
     if target not in HALVES:
         return cast(imp, value, target)
-    return _elementwise(imp.block_builder, cast(imp, value, torch.float32), _ENCODE[target], "encode")
+    # Both formulas read their operand many times: inlined into each other over a chain of operators, TVM's
+    # simplifier takes minutes. Stored bits end every chain.
+    wide = cast(imp, value, torch.float32)
+    return _elementwise(imp.block_builder, wide, _ENCODE[target], "encode", _OPAQUE)
 
 
 #: By the name that TVM's importer uses.
