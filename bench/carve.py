@@ -96,7 +96,8 @@ def main() -> None:
         figures[f"cases_per_second {device}"] = cases_per_second(options.model, device)
     figures["threads"] = torch.get_num_threads()
     for name, value in figures.items():
-        shown = f"{value / MIB:.1f} MiB" if name.endswith(("bytes", "parameters", "added")) and value > MIB else f"{value:.4g}"
+        in_bytes = name.endswith(("bytes", "parameters", "added")) and value > MIB
+        shown = f"{value / MIB:.1f} MiB" if in_bytes else f"{value:.4g}"
         print(f"{name:40} {shown}")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

@@ -90,7 +90,8 @@ def test_carve_and_replay(tapestry: Tapestry, factories: str, tmp_path: Path) ->
 
 
 def test_explain(tapestry: Tapestry, factories: str, tmp_path: Path) -> None:
-    ended = tapestry("explain", f"{factories}:small", "gelu", "--to", "cpu", "--json", tmp_path / "out.json")
+    command = ["explain", f"{factories}:small", "gelu", "--to", "cpu", "--backend", "eager", "--backend", "tvm"]
+    ended = tapestry(*command, "--json", tmp_path / "out.json")
     assert ended.code == 0, ended.err
     validated(tmp_path / "out.json", "explain")
 

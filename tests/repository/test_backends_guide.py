@@ -26,7 +26,9 @@ def run(folder: Path, blocks: list[str]) -> None:
     assert blocks
     script = folder / "guide.py"
     script.write_text("\n".join(blocks))
-    done = subprocess.run([sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=110, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -68,9 +68,7 @@ def _function_name(function: Callable[..., object]) -> str:
 class _Reader:
     """Reads the decomposed ExportedProgram into a Program."""
 
-    def __init__(
-        self, module: torch.nn.Module, before: ExportedProgram, after: ExportedProgram, name: str
-    ) -> None:
+    def __init__(self, module: torch.nn.Module, before: ExportedProgram, after: ExportedProgram, name: str) -> None:
         self.module = module
         self.before = before
         self.after = after

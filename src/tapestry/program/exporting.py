@@ -75,9 +75,7 @@ def export_functional(
             raise CaptureError(_explain(error, "the exported graph cannot be made functional")) from error
 
 
-def _sharing(
-    module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> tuple[str, str] | None:
+def _sharing(module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, str] | None:
     """The first two tensors that share memory. Only looked at when functionalisation has failed."""
     seen: dict[int, str] = {}
     named: list[tuple[str, object]] = [

@@ -181,9 +181,7 @@ class Program:
     def placeable(self) -> tuple[str, ...]:
         """Ids of the nodes that a placement may move, in order: all but folded, random and stride-reading ones."""
         return tuple(
-            node.id
-            for node in self.nodes
-            if node.id not in self.folded and not traits.keeps_its_place(node.call)
+            node.id for node in self.nodes if node.id not in self.folded and not traits.keeps_its_place(node.call)
         )
 
     def spec(self, ref: Ref) -> TensorSpec:

@@ -167,9 +167,7 @@ def quotient_order(program: Program, groups: Iterable[Iterable[str]]) -> tuple[t
 
 
 def _needed(program: Program, group: tuple[str, ...], home: Mapping[str, int]) -> set[int]:
-    return {
-        home[ref.name] for node_id in group for ref in operands(program.by_id[node_id].call) if ref.name in home
-    }
+    return {home[ref.name] for node_id in group for ref in operands(program.by_id[node_id].call) if ref.name in home}
 
 
 def _topological(needs: list[set[int]], rank: list[int]) -> list[int] | None:

@@ -31,9 +31,7 @@ def is_view(target: torch._ops.OpOverload) -> bool:
     returns = target._schema.returns
     if base_name(target) == "_unsafe_view":
         return True
-    return bool(returns) and all(
-        entry.alias_info is not None and not entry.alias_info.is_write for entry in returns
-    )
+    return bool(returns) and all(entry.alias_info is not None and not entry.alias_info.is_write for entry in returns)
 
 
 def argument(call: Call, name: str) -> Argument:

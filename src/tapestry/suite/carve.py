@@ -342,9 +342,7 @@ def same_values(source: torch.Tensor, expected: torch.Tensor) -> bool:
     return bool(((wide == expected) | (wide.isnan() & expected.isnan())).all())
 
 
-def _expected(
-    node: Node, region: Region, sample: Sample
-) -> tuple[tuple[torch.Tensor | None, ...] | None, str]:
+def _expected(node: Node, region: Region, sample: Sample) -> tuple[tuple[torch.Tensor | None, ...] | None, str]:
     values: dict[Ref, object] = dict(zip(region.inputs, sample.inputs, strict=True))
     args = tuple(resolve(value, values) for value in node.call.args)
     kwargs = {name: resolve(value, values) for name, value in node.call.kwargs}
