@@ -54,7 +54,7 @@ demo: venv
 # No system package is needed so far: OpenCL comes with the PoCL wheel.
 test: venv
 	$(BIN)/python -m pytest -q -n auto -m 'not opencl and not slow'
-	$(BIN)/python -m pytest -q --require-devices -m 'opencl or slow'
+	$(BIN)/python -m pytest -q -n auto --timeout 400 --require-devices -m 'opencl or slow'
 
 # `make -k check` goes on after a failure.
 check: lint types layers

@@ -23,6 +23,8 @@ from tapestry.program.graph import Call, Graph, GraphInput, Ref, TensorSpec
 from tapestry.runtime.device import DeviceInfo, Limits
 from tapestry.runtime.module import Compiled
 
+pytestmark = pytest.mark.slow
+
 INFO = DeviceInfo("mock", "mock:0", "a device", "mock-1", Limits(max_bindings=8), frozenset({"float32"}))
 
 

@@ -24,6 +24,8 @@ from tapestry.runtime.resident import Resident
 from tapestry.suite.carve import carve
 from tapestry.suite.on_target import Target
 
+pytestmark = pytest.mark.slow
+
 
 def _load(name: str) -> ModuleType:
     path = Path(__file__).parent / f"{name}.py"

@@ -13,6 +13,8 @@ from support.command import Tapestry
 from tapestry.cli.documents import DOCUMENTS
 from tapestry.cli.schema import schemas
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema"
 
 

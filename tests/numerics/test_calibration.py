@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from tapestry.numerics import judge, oracle
 
+pytestmark = pytest.mark.slow
+
 Matrix = NDArray[np.float32]
 ROWS, EPS = 96, 2.0**-23
 LENGTHS = (1, 2, 3, 8, 64, 256, 1024, 4096, 16384)

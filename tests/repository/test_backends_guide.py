@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 GUIDE = Path(__file__).parents[2] / "docs" / "backends.md"
 FILES = re.compile(r"^```python file=(\S+)\n(.*?)^```$", re.M | re.S)
 HOST = re.compile(r"^```python run\n(.*?)^```$", re.M | re.S)

@@ -33,6 +33,8 @@ from tapestry.program.program import Program
 from tapestry.program.region import quotient_order, region_of
 from tapestry.runtime.device import DeviceInfo
 
+pytestmark = pytest.mark.slow
+
 INFO = DeviceInfo("mock", "mock:0", "a mock device", "mock-1")
 UNARY, BINARY = ("relu.default", "neg.default"), ("add.Tensor", "div.Tensor")
 
