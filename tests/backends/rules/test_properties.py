@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
