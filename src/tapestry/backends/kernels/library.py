@@ -15,7 +15,9 @@ from tapestry.backends.kernels.declare import Kernel, declared, forget
 from tapestry.errors import UsageError
 
 #: Device kind → the modules whose import declares the kernels that ship.
-_SHIPPED: dict[str, tuple[str, ...]] = {"opencl": ()}
+_SHIPPED: dict[str, tuple[str, ...]] = {
+    "opencl": ("tapestry.backends.kernels.opencl.elementwise", "tapestry.backends.kernels.opencl.reductions")
+}
 
 
 def kernels_for(device: str) -> tuple[Kernel, ...]:

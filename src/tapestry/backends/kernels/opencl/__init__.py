@@ -1,0 +1,1 @@
+"""Kernels for OpenCL that ship with Tapestry: what the compiler lacks or gets wrong there (docs/backends-tvm.md)."""
