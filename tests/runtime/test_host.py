@@ -1,17 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tapestry.errors import DeviceError, UnsupportedError, UsageError
-from tapestry.runtime.device import Call, Command, CopyBuffer, Device, LogEntry
+from tapestry.runtime.bind import BINDING, BoundRegion, ConstantBytes
+from tapestry.runtime.device import Buffer, Call, Command, CopyBuffer, Device, DeviceStats, LogEntry
 from tapestry.runtime.drivers import host
 from tapestry.runtime.drivers.host import ALIGNMENT, register_loader_prefix, resolve_loader
-from tapestry.runtime.module import ITEM_BYTES, Artifact, KernelModule
+from tapestry.runtime.module import ITEM_BYTES, Artifact, Compiled, ConstantDecl, KernelModule, TensorDecl
 from tapestry.runtime.open import open_device, open_in_process
+from tapestry.runtime.resident import Resident
 
 
 @pytest.fixture(params=["worker", "in-process"])
@@ -106,3 +108,81 @@ def test_memory_is_aligned(nbytes: int) -> None:
 def test_too_much_memory_is_unsupported_with_the_limit(cpu: Device) -> None:
     with pytest.raises(UnsupportedError, match=f"{cpu.info.limits.max_buffer_bytes:,}"):
         cpu.alloc(1 << 52)
+
+
+SCALE = Artifact("host_programs:load_scale", b"", binds=True)
+
+
+def floats(device: Device, *values: float) -> Buffer:
+    buffer = device.alloc(4 * len(values))
+    device.write(buffer, np.array(values, np.float32).tobytes())
+    return buffer
+
+
+def read(device: Device, buffer: Buffer) -> list[float]:
+    return np.frombuffer(device.read(buffer, buffer.nbytes), np.float32).tolist()
+
+
+def test_constants_are_bound_once_and_again_when_they_change(cpu: Device) -> None:
+    loaded = cpu.load(SCALE)
+    two, three, x, out = floats(cpu, 2), floats(cpu, 3), floats(cpu, 1, -1), floats(cpu, 0, 0)
+    run(cpu, Call(loaded, (two,), ()))
+    calls = [Call(loaded, (constant, x), (out,)) for constant in (two, three)]
+    for _ in range(2):
+        for call, factor in zip(calls, (2, 3), strict=True):
+            run(cpu, call)
+            assert read(cpu, out) == [factor, -factor]
+    cpu.write(two, np.float32(5).tobytes())
+    run(cpu, calls[0])
+    assert read(cpu, out) == [5, -5]
+    run(cpu, CopyBuffer(three, two, 4), calls[0])
+    assert read(cpu, out) == [3, -3]
+    run(cpu, Call(loaded, (three, two), (two,)), calls[0])  # an output that is somebody's constant
+    assert read(cpu, out) == [9, -9]
+
+
+def test_binding_happens_once_for_each_set_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setattr(host, "_loader_prefixes", ["host_programs."])
+    import host_programs
+
+    monkeypatch.setattr(host_programs, "bindings", [])
+    with_constants: Device = open_in_process("cpu")
+    loaded = with_constants.load(SCALE)
+    two, three, x, out = (floats(with_constants, value) for value in (2, 3, 1, 0))
+    for _ in range(3):
+        for constant in (two, three):
+            run(with_constants, Call(loaded, (constant, x), (out,)))
+    assert host_programs.bindings == [2, 3]
+    with_constants.free(two)
+    run(with_constants, Call(loaded, (three, x), (out,)))
+    assert host_programs.bindings == [2, 3]
+    with_constants.restart()
+    loaded, three, x, out = with_constants.load(SCALE), *(floats(with_constants, value) for value in (3, 1, 0))
+    run(with_constants, Call(loaded, (three, x), (out,)))
+    assert host_programs.bindings == [2, 3, 3]
+    with_constants.close()
+
+
+@pytest.mark.parametrize("opener", [open_device, open_in_process], ids=["worker", "in-process"])
+def test_a_region_hands_its_constants_over_when_it_is_bound(
+    opener: Callable[[str], Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setattr(host, "_loader_prefixes", ["host_programs."])
+    device = opener("cpu")
+    decl = TensorDecl((1,), "float32", "float32")
+    compiled = Compiled("test", SCALE, (decl,) * 3, (0, 1), (2,), constants=(ConstantDecl(0, "input", 0),))
+    with pytest.raises(DeviceError, match="not a number to scale with"):
+        BoundRegion(compiled, Resident(device), lambda place: ConstantBytes.of(np.float32("nan").tobytes()))
+    assert device.stats() == DeviceStats()
+    bound = BoundRegion(compiled, Resident(device), lambda place: ConstantBytes.of(np.float32(4).tobytes()))
+    assert [entry.tag for entry in device.launch_log()] == [BINDING]
+    x, out = floats(device, 3), floats(device, 0)
+    run(device, *bound.commands([None, x], [out], "t"))
+    assert read(device, out) == [12]
+    device.restart()
+    x, out = floats(device, 5), floats(device, 0)
+    run(device, *bound.commands([None, x], [out], "t"))
+    assert read(device, out) == [20]
+    device.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime as ort
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
 
 from tapestry.runtime.drivers.host import processor_features
@@ -46,7 +47,7 @@ def quantised(model: bytes, weights: Mapping[str, bytes], samples: Sequence[Mapp
     try:
         with tempfile.TemporaryDirectory() as folder:
             source, target = Path(folder, "model.onnx"), Path(folder, "int8.onnx")
-            onnx.save(parsed, source)
+            _save_folded(parsed.SerializeToString(), source)
             if samples:
                 quantize_static(
                     source, target, _Samples(samples), per_channel=True, reduce_range=narrow,
@@ -61,3 +62,12 @@ def quantised(model: bytes, weights: Mapping[str, bytes], samples: Sequence[Mapp
             return target.read_bytes()
     finally:
         log.setLevel(before)
+
+
+def _save_folded(model: bytes, target: Path) -> None:
+    """The model with its constants folded: the quantiser takes only products whose weight is an initialiser."""
+    options: Any = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(target)
+    options.log_severity_level = 4
+    ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

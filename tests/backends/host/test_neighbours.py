@@ -1,0 +1,96 @@
+"""Runtimes in one process: neither slows the other, whatever is imported first, and affinity stays the system's."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from support.host_bench import HostBench, ready
+from tapestry.program.capture import capture
+
+#: Slower than alone by this much at most.
+ALLOWED = 1.3
+_ORDER = """
+import importlib, os, sys
+before = os.sched_getaffinity(0)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+from tapestry.runtime.open import open_in_process
+from tapestry.runtime.resident import Resident
+from tapestry.backends.compiler import Compiler
+from tapestry.backends.registry import get_backend
+from tapestry.placement.build import Builder
+from tapestry.placement.placement import place_on
+from tapestry.program.capture import capture
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(16, 8).eval().requires_grad_(False)
+x = torch.randn(2, 16)
+program = capture(model, (x,))
+device = open_in_process("cpu")
+with Compiler() as compiler:
+    for name in ("onnxruntime", "openvino"):
+        backend = get_backend(name)
+        placement = place_on(program, [program.placeable], backend, backend.options()[0], "cpu")
+        with Builder(program, {"cpu": Resident(device)}, compiler).build(placement) as executable:
+            torch.testing.assert_close(executable(x), model(x), rtol=0, atol=1e-5)
+assert os.sched_getaffinity(0) == before
+"""
+
+
+#: Each stands before and after each other one.
+_ORDERS = [
+    ("onnxruntime", "openvino", "torch"), ("openvino", "torch", "onnxruntime"), ("torch", "onnxruntime", "openvino"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", _ORDERS, ids="-".join)
+def test_the_order_of_imports_does_not_matter(order: tuple[str, ...], request: pytest.FixtureRequest) -> None:
+    for name in ("onnxruntime", "openvino"):
+        ready(name, request.config)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    command = [sys.executable, "-W", "ignore", "-P", "-c", _ORDER, *order]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_alternating_two_runtimes_slows_neither(host: HostBench, request: pytest.FixtureRequest) -> None:
+    """Alone in a row against in turn with the other; the best of several tries, since the machine is shared."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(8))).eval().requires_grad_(False)
+    x = torch.randn(64, 512)
+    program = capture(model, (x,))
+    calls: dict[str, Callable[[], None]] = {}
+    for name in ("onnxruntime", "openvino"):
+        executable = host.build(program, ready(name, request.config))
+        torch.testing.assert_close(executable(x), model(x), rtol=0, atol=1e-4)
+        calls[name] = lambda executable=executable: executable(x)
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(6):
+        for name, ratio in _ratios(calls).items():
+            best[name] = min(best[name], ratio)
+    assert max(best.values()) < ALLOWED, best
+
+
+def _ratios(calls: dict[str, Callable[[], None]], rounds: int = 30) -> dict[str, float]:
+    alone = {name: _median([_seconds(call) for _ in range(rounds)]) for name, call in calls.items()}
+    turns = [{name: _seconds(call) for name, call in calls.items()} for _ in range(rounds)]
+    return {name: _median([turn[name] for turn in turns]) / alone[name] for name in calls}
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values)

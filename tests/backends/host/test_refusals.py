@@ -1,0 +1,64 @@
+"""What a runtime does not take becomes a reason: the exporter's words, or the loader's."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+
+from support.host_bench import HostBench, encoder
+from tapestry.backends.base import Backend
+from tapestry.backends.region_constants import RegionConstants
+from tapestry.errors import DeviceError, TapestryError, UnsupportedError
+from tapestry.placement.constants import ProgramConstants
+from tapestry.program.capture import capture
+from tapestry.program.region import region_of
+from tapestry.runtime.bind import BoundRegion
+from tapestry.runtime.resident import Resident
+
+
+class Untranslated(torch.nn.Module):
+    """An operator that no exporter has a translation for."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eigvalsh(x)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"], indirect=True)
+def test_the_converter_speaks_for_itself(host: HostBench, backend: Backend) -> None:
+    program = capture(Untranslated(), (torch.eye(3),))
+    with pytest.raises(UnsupportedError, match=r"refuses it: .*linalg_eigh"):
+        host.build(program, backend)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"], indirect=True)
+def test_complex_numbers_are_refused_without_asking(host: HostBench, backend: Backend) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.complex(x, x)
+
+    with pytest.raises(UnsupportedError, match="complex64"):
+        host.build(capture(model, (torch.ones(3),)), backend)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"], indirect=True)
+@pytest.mark.parametrize("worker", [False, True], ids=["in-process", "worker"])
+def test_what_compiles_and_does_not_load_is_refused_when_it_is_bound(
+    host: HostBench, backend: Backend, worker: bool
+) -> None:
+    model, args = encoder()
+    program = capture(model, args)
+    region = region_of(program, program.placeable)
+    device = host.device(worker)
+    compiled = host.compiler.compile(backend, region.graph, device.info, backend.options()[0])
+    payload = msgspec.msgpack.decode(compiled.module.payload)
+    for part in ("model", "xml"):
+        if part in payload:
+            payload[part] = b"no model at all"
+    broken = msgspec.structs.replace(
+        compiled, module=msgspec.structs.replace(compiled.module, payload=msgspec.msgpack.encode(payload))
+    )
+    constants = RegionConstants(ProgramConstants(program), region.inputs, broken)
+    with pytest.raises(TapestryError, match="does not load the model") as caught:
+        BoundRegion(broken, Resident(device), constants.bytes_of)
+    assert isinstance(caught.value, DeviceError | UnsupportedError)
+    assert device.stats().buffers == 0, "nothing is left behind"
