@@ -62,14 +62,21 @@ def test_the_order_of_imports_does_not_matter(order: tuple[str, ...], request: p
 
 
 @pytest.mark.slow
-def test_alternating_two_runtimes_slows_neither(host: HostBench, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    "pair",
+    [("onnxruntime", "openvino"), ("openvino", "executorch"), ("onnxruntime", "inductor")],
+    ids="-".join,
+)
+def test_alternating_two_runtimes_slows_neither(
+    pair: tuple[str, str], host: HostBench, request: pytest.FixtureRequest
+) -> None:
     """Alone in a row against in turn with the other; the best of several tries, since the machine is shared."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(8))).eval().requires_grad_(False)
     x = torch.randn(64, 512)
     program = capture(model, (x,))
     calls: dict[str, Callable[[], None]] = {}
-    for name in ("onnxruntime", "openvino"):
+    for name in pair:
         executable = host.build(program, ready(name, request.config))
         torch.testing.assert_close(executable(x), model(x), rtol=0, atol=1e-4)
         calls[name] = lambda executable=executable: executable(x)
@@ -94,3 +101,11 @@ def _seconds(call: Callable[[], None]) -> float:
 
 def _median(values: list[float]) -> float:
     return statistics.median(values)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_running_needs_no_torch(name: str, request: pytest.FixtureRequest) -> None:
+    ready(name, request.config)
+    code = f"import sys, tapestry.backends.{name}.load; sys.exit('torch' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    subprocess.run([sys.executable, "-P", "-c", code], env=environment, timeout=60, check=True)

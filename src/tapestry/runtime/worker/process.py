@@ -110,9 +110,12 @@ def worker_command() -> list[str]:
 
 
 def worker_environment() -> dict[str, str]:
-    """The environment of a worker: it imports from where this process does."""
+    """The environment of a worker: it imports from where this process does, and OpenMP's threads sleep between calls.
+
+    Spinning ones slow whatever runs next on the same processors; OpenMP reads this once, when it is loaded.
+    """
     paths = [os.path.abspath(entry) for entry in sys.path if not entry.endswith(".zip")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @contextlib.contextmanager
