@@ -14,9 +14,10 @@ def quantised(model: Any, samples: Sequence[Sequence[Any]]) -> Any:
     """The model quantised; ``samples`` hold the inputs' arrays in order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from nncf.telemetry.wrapper import telemetry
+        from nncf.telemetry import wrapper
 
-        vars(telemetry)["_impl"] = None  # it would report its use to its makers
+        sender: Any = wrapper.telemetry
+        sender._impl = None  # noqa: SLF001 (it would report its use to its makers)
         log = logging.getLogger("nncf")
         before = log.level
         log.setLevel(logging.ERROR)

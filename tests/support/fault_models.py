@@ -1,6 +1,6 @@
 """Small models, each on values at which some runtime has been seen to go wrong: what docs/known-faults.md repeats.
 
-Each function is a factory for the command line: ``tapestry carve tests/backends/host/fault_models.py:relu -o suite``.
+Each function is a factory for the command line: ``tapestry carve tests/support/fault_models.py:relu -o suite``.
 The values are ordinary input; what is wrong, and where, is for a replay to say.
 """
 
