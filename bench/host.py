@@ -1,8 +1,8 @@
 """Latency of the backends on this machine's processor, next to calling each runtime directly without Tapestry.
 
 Run it as ``python bench/host.py [--models …] [--backends …] [--rounds N] [--json FILE]`` on an otherwise idle
-machine. One process, one input, float32, one thread budget. Every round calls everything once, in an order that
-turns, so that what disturbs the machine disturbs all alike. ``direct`` is the runtime's own fastest way to be called,
+machine. One process, one input, float32, one thread budget. Every round calls everything once, in a random
+order, so that what disturbs the machine disturbs all alike. ``direct`` is the runtime's own fastest way to be called,
 with its own conversion of the same model; ``region`` is the whole graph as one region, submitted to the host device
 with its inputs in place; ``call`` is the executable called like the model. Two overheads are given: ``around``, the
 median time that a region spends outside of the runtime's own call, and ``over direct``, region minus direct, each
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import time
 import warnings
@@ -211,10 +212,10 @@ def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     """Seconds of each call in each round, after two rounds to warm up."""
     names = list(calls)
     seconds: dict[str, list[float]] = {name: [] for name in names}
+    order = random.Random(0)
     with torch.no_grad():
         for number in range(rounds + 2):
-            turn = number % len(names)
-            for name in names[turn:] + names[:turn]:
+            for name in order.sample(names, len(names)):
                 begin = time.perf_counter()
                 calls[name]()
                 spent = time.perf_counter() - begin
