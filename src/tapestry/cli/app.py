@@ -70,6 +70,9 @@ def run() -> NoReturn:
         code = 141
     except typer.Exit as error:
         code = error.exit_code
+    except OSError as error:
+        _say(f"cannot write to the terminal or a file: {error}")
+        code = 2
     except ModuleNotFoundError as error:
         problem = missing(error, "this command")
         if problem is None:

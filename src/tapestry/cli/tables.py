@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tapestry.cli.console import number, table
+from tapestry.cli.console import number, out, table
 from tapestry.suite.verdicts import CaseResult, OperatorSummary, by_operator
 
 
@@ -16,7 +16,7 @@ def operators_table(title: str, results: Iterable[CaseResult] | Iterable[Operato
     )
     rows = [
         [
-            entry.op,
+            entry.op.removeprefix("aten.").removesuffix(".default"),
             str(entry.cases),
             ", ".join(f"{count} {verdict}" for verdict, count in sorted(entry.verdicts.items())),
             number(entry.worst.max_abs),
@@ -27,3 +27,7 @@ def operators_table(title: str, results: Iterable[CaseResult] | Iterable[Operato
     ]
     columns = ("operator", "cases", "verdicts", "max abs", "max rel", "NMSE")
     table(title, columns, rows, numbers=(1, 3, 4, 5))
+    if any(entry.worst.max_rel > 1e-3 and entry.verdicts.get("pass") for entry in summaries):
+        out.print(
+            "max rel is large where the right value is near 0; an operator's error bound decides, not this number\n"
+        )

@@ -100,6 +100,7 @@ def migrate(
         outcome = Migration(program, found, sets, targets, log, progress).run()
         stack.callback(outcome.executable.close)
         result = summarise(program, found, outcome, sets, targets)
+        outcome.executable.reset()  # the counting run has moved the state on
         return Migrated(outcome.executable, outcome.placement, result, stack.pop_all())
 
 

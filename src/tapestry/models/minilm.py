@@ -52,6 +52,8 @@ def load_minilm() -> LoadedModel:
     folder = _folder()
     # Set before transformers is imported: nothing is ever asked of a model hub.
     os.environ["HF_HUB_OFFLINE"] = "1"
+    # transformers imports torchao where it is installed; its own kernels are of no use here, and noisy.
+    os.environ.setdefault("TORCHAO_FORCE_SKIP_LOADING_SO_FILES", "1")
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 

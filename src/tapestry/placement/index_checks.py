@@ -29,15 +29,22 @@ _LOSSES = frozenset({"nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_
 _UNPOOLS = frozenset({"max_unpool2d", "max_unpool3d"})
 
 
+_DIVISIONS = frozenset({"div", "floor_divide", "remainder", "fmod", "divide", "true_divide"})
+
+
 @dataclass(frozen=True)
 class IndexCheck:
-    """The integers in ``index`` must lie in [low, high) or be ``ignored``, or the call raises."""
+    """The integers in ``index`` must lie in [low, high) or be ``ignored``, or the call raises.
+
+    A divisor is checked the same way: ``low`` and ``high`` are those of its dtype, and ``refused`` is 0.
+    """
 
     call: Call
     index: Ref
     low: int
     high: int
     ignored: int | None = None
+    refused: int | None = None
 
     def run(self, values: torch.Tensor, program: Program) -> None:
         """Raise what eager raises for this call when an index is out of range."""
@@ -47,13 +54,16 @@ class IndexCheck:
         if looked_at.numel() == 0:
             return
         low, high = (int(entry.item()) for entry in torch.aminmax(looked_at))
-        if low >= self.low and high < self.high:
+        if low >= self.low and high < self.high and not self._has_refused(values):
             return
         _raise_as_eager(self, values, program)
         where = program.by_id[self.call.name].source
         raise IndexError(
             f"{self.call.name} at {where}: expected indices in [{self.low}, {self.high}), got {low}..{high}"
         )
+
+    def _has_refused(self, values: torch.Tensor) -> bool:
+        return self.refused is not None and bool((values == self.refused).any())
 
 
 def _raise_as_eager(check: IndexCheck, values: torch.Tensor, program: Program) -> None:
@@ -71,7 +81,8 @@ def _raise_as_eager(check: IndexCheck, values: torch.Tensor, program: Program) -
 
 def index_checks(program: Program, call: Call) -> tuple[IndexCheck, ...]:
     """The checks that a call needs; none for constant indices, which eager has accepted at capture."""
-    return tuple(check for check in _checks(program, call) if not program.is_constant(check.index))
+    found = (*_checks(program, call), *_divisor(program, call))
+    return tuple(check for check in found if not program.is_constant(check.index))
 
 
 def _checks(program: Program, call: Call) -> Iterator[IndexCheck]:
@@ -101,6 +112,17 @@ def _checks(program: Program, call: Call) -> Iterator[IndexCheck]:
             yield from _each(call, "self", 0, classes)
     elif base in {"index", "index_put", "_unsafe_index", "_unsafe_index_put"}:
         yield from _indexing(program, call)
+
+
+def _divisor(program: Program, call: Call) -> Iterator[IndexCheck]:
+    """Eager raises for an integer divided by 0; kernels do not."""
+    if traits.base_name(call.target) not in _DIVISIONS:
+        return
+    integers = all(spec is None or not spec.dtype.is_floating_point for spec in call.outputs)
+    divisor = traits.argument(call, "other")
+    if integers and isinstance(divisor, Ref) and program.spec(divisor).dtype != torch.bool:
+        limits = torch.iinfo(program.spec(divisor).dtype)
+        yield IndexCheck(call, divisor, limits.min, limits.max + 1, refused=0)
 
 
 def _indexing(program: Program, call: Call) -> Iterator[IndexCheck]:

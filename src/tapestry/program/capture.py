@@ -5,7 +5,7 @@ Not here: loading models (models), and how eager memory sharing is observed (ali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -13,11 +13,17 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from tapestry.errors import CaptureError, UsageError
+from tapestry.errors import CaptureError, TapestryError, UsageError
 from tapestry.program import traits
-from tapestry.program.aliasing import observe
+from tapestry.program.aliasing import Observed, observe
 from tapestry.program.eager_check import check_against_eager
-from tapestry.program.exporting import FunctionModule, check_arguments, export_functional
+from tapestry.program.exporting import (
+    FunctionModule,
+    check_arguments,
+    explained,
+    export_functional,
+    refuse_foreign_kinds,
+)
 from tapestry.program.graph import Argument, Call, Ref, TensorSpec
 from tapestry.program.origins import read_origins, read_source
 from tapestry.program.program import Node, Origin, Program, ProgramInput, ProgramOutput, State
@@ -57,8 +63,18 @@ def capture(
     given = dict(kwargs or {})
     label = name or (type(model).__name__ if isinstance(model, torch.nn.Module) else _function_name(model))
     with untouched(module):
+        refuse_foreign_kinds(module)
         before, after = export_functional(module, tuple(args), given)
     return _Reader(module, before, after, label).program(tuple(args), given)
+
+
+def _same(inputs: Sequence[ProgramInput], leaves: Sequence[object]) -> tuple[tuple[str, ...], ...]:
+    """The inputs that were given the same tensor, in groups of two and more."""
+    groups: dict[int, list[str]] = {}
+    for entry, leaf in zip(inputs, leaves, strict=True):
+        if isinstance(leaf, torch.Tensor):
+            groups.setdefault(id(leaf), []).append(entry.name)
+    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
 def _function_name(function: Callable[..., object]) -> str:
@@ -85,7 +101,7 @@ class _Reader:
         origins, origin_of = read_origins(self.before, self.after, self._exported_names())
         nodes = self._read_nodes(origin_of)
         outputs, state = self._read_outputs()
-        seen = observe(
+        seen = self._observed(
             self.module, args, kwargs, self._eager_names(), [entry.name for entry in self.inputs],
             frozenset(entry.name for entry in state),
         )  # fmt: skip
@@ -101,10 +117,18 @@ class _Reader:
         self._check_names(origins)
         program = Program(
             self.name, tuple(self.inputs), self.tensors, tuple(nodes), tuple(outputs), tuple(state), origins,
-            in_spec, out_spec,
+            in_spec, out_spec, _same(self.inputs, pytree.tree_leaves((args, kwargs))),
         )  # fmt: skip
         check_against_eager(program, args, kwargs, seen)
         return program
+
+    def _observed(self, *given: Any) -> Observed:
+        try:
+            return observe(*given)
+        except TapestryError:
+            raise
+        except Exception as error:
+            raise CaptureError(explained(error, "the model itself raises on these inputs")) from error
 
     # -- inputs
 

@@ -5,12 +5,14 @@ Not here: reading the exported program (capture), and running the model (aliasin
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -63,7 +65,7 @@ def export_functional(
         try:
             before = torch.export.export(module, cast("tuple[Any, ...]", args), kwargs, strict=False)
         except Exception as error:
-            raise CaptureError(_explain(error, "torch.export cannot capture the model")) from error
+            raise CaptureError(explained(error, "torch.export cannot capture the model")) from error
         try:
             return before, before.run_decompositions({})
         except Exception as error:
@@ -72,7 +74,7 @@ def export_functional(
                 raise CaptureError(
                     f"{shared[0]} and {shared[1]} share memory, and the model writes to it; give each its own memory"
                 ) from error
-            raise CaptureError(_explain(error, "the exported graph cannot be made functional")) from error
+            raise CaptureError(explained(error, "the exported graph cannot be made functional")) from error
 
 
 def _sharing(module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, str] | None:
@@ -103,9 +105,18 @@ def _lines_recorded() -> Generator[None]:
     It keeps only those of functions called ``forward``, so that a line in a helper function would be lost.
     """
     # What fails is raised with its line: torch's own log of it would only fill the screen.
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    with patch.object(TracerBase, "_filter_traceback_frames", _user_frames), patch.object(log, "disabled", True):
-        yield
+    said = io.StringIO()
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with patch.object(TracerBase, "_filter_traceback_frames", _user_frames), redirect_stderr(said):
+            yield
+    except CaptureError:
+        raise
+    else:
+        sys.stderr.write(said.getvalue())  # what the model itself had to say
+    finally:
+        logging.disable(before)
 
 
 def _user_frames(tracer: object, stack: traceback.StackSummary) -> traceback.StackSummary:
@@ -121,9 +132,31 @@ def _user_frames(tracer: object, stack: traceback.StackSummary) -> traceback.Sta
     )
 
 
-def _explain(error: Exception, what: str) -> str:
+#: Where torch's messages turn from what is wrong to how to debug torch itself.
+_ADVICE = (
+    "\nFor more information, run with", "\n\nPotential framework code culprit", "\n\nUser Stack", "\n\nThe error above",
+    "\nThe error above occurred", "\n\nSuggested fixes", "\nPlease file an issue", "\nCaused by: (",
+)  # fmt: skip
+
+
+def explained(error: Exception, what: str) -> str:
     """The error with the last line of the user's model that it passed through."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_foreign(frame.filename)]
     where = f" at {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
     text = str(error).strip() or type(error).__name__
-    return f"{what}{where}\n{type(error).__name__}: {text[:2000]}"
+    end = min((place for mark in _ADVICE if (place := text.find(mark)) > 0), default=len(text))
+    hint = "\nA branch or a size depends on data; decide it before capture." if "data-dependent" in text else ""
+    return f"{what}{where}\n{type(error).__name__}: {text[: min(end, 1200)]}{hint}"
+
+
+def refuse_foreign_kinds(module: torch.nn.Module) -> None:
+    """CaptureError for modules that torch.export does not take, in words of ours."""
+    for name, entry in module.named_modules():
+        kind = f"{type(entry).__module__}.{type(entry).__qualname__}"
+        where = f"submodule {name}" if name else "the model"
+        if isinstance(entry, torch.jit.ScriptModule):
+            raise CaptureError(f"{where} is a TorchScript module ({kind}); capture the nn.Module it was made from")
+        if kind.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")):
+            raise CaptureError(
+                f"{where} is a quantised module ({kind}), which is not supported; capture the float model"
+            )

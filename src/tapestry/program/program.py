@@ -120,6 +120,8 @@ class Program:
     origins: Mapping[str, Origin]
     in_spec: pytree.TreeSpec = field(repr=False)
     out_spec: pytree.TreeSpec = field(repr=False)
+    #: Inputs that were one and the same tensor at capture: a model may ask ``a is b``, and export has the answer in it.
+    same: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
     def by_id(self) -> dict[str, Node]:
@@ -240,10 +242,30 @@ class Program:
         """The caller's arguments by input name. InputError for another structure, shape, dtype, device or constant."""
         leaves, spec = pytree.tree_flatten((tuple(args), self._in_order(kwargs)))
         if spec != self.in_spec:
-            raise InputError(f"expected arguments of structure {self.in_spec}, got {spec}")
+            raise InputError(_structure(self.in_spec, args, kwargs, spec))
         for entry, leaf in zip(self.inputs, leaves, strict=True):
             _check_leaf(entry, leaf)
-        return {entry.name: leaf for entry, leaf in zip(self.inputs, leaves, strict=True)}
+        bound: dict[str, object] = {entry.name: leaf for entry, leaf in zip(self.inputs, leaves, strict=True)}
+        self._check_sharing(bound)
+        return bound
+
+    def _check_sharing(self, bound: Mapping[str, object]) -> None:
+        """InputError where which arguments are the same tensor matters, and differs from capture."""
+        for group in self.same:
+            first, *others = (cast("torch.Tensor", bound[name]) for name in group)
+            if not all(other is first or torch.equal(other, first) for other in others):
+                raise InputError(
+                    f"arguments {', '.join(group)} were one tensor at capture, and the program may rest on that: "
+                    "got different ones; capture the model with tensors of their own"
+                )
+        written = [name for name in self.state_names if name in bound]
+        for name in written:
+            storage = cast("torch.Tensor", bound[name]).untyped_storage().data_ptr()
+            for other, leaf in bound.items():
+                if other == name or not isinstance(leaf, torch.Tensor) or leaf.numel() == 0:
+                    continue
+                if leaf.untyped_storage().data_ptr() == storage:
+                    raise InputError(f"{name} and {other} share memory, and the program writes to {name}")
 
     def _in_order(self, kwargs: Mapping[str, object]) -> dict[str, object]:
         """Keyword arguments in the order of capture, which a caller need not know."""
@@ -251,6 +273,23 @@ class Program:
         if set(order) != set(kwargs):
             return dict(kwargs)
         return {name: kwargs[name] for name in order}
+
+
+def _structure(
+    expected: pytree.TreeSpec, args: tuple[object, ...], kwargs: Mapping[str, object], got: pytree.TreeSpec
+) -> str:
+    """How the arguments differ from those captured: their number, their names, or what is nested in one."""
+    positional, keywords = expected.child(0), expected.child(1)
+    count, names = positional.num_children, cast("list[str]", keywords.context)
+    if len(args) != count or set(names) != set(kwargs):
+        wanted = f"{count} positional arguments" + (f" and the keywords {', '.join(names)}" if names else "")
+        given = f"{len(args)}" + (f" and the keywords {', '.join(kwargs)}" if kwargs else "")
+        return f"expected {wanted}, got {given}"
+    for place in range(count):
+        if positional.child(place) != got.child(0).child(place):
+            return f"argument {place} is nested in another way than at capture: got {type(args[place]).__name__}"
+    wrong = next((name for k, name in enumerate(names) if keywords.child(k) != got.child(1).child(k)), "")
+    return f"argument {wrong!r} is nested in another way than at capture"
 
 
 def _check_leaf(entry: ProgramInput, leaf: object) -> None:
@@ -266,7 +305,7 @@ def _check_leaf(entry: ProgramInput, leaf: object) -> None:
     if tuple(leaf.shape) != entry.spec.shape or leaf.dtype != entry.spec.dtype:
         raise InputError(
             f"argument {entry.path}: expected {entry.spec.dtype} {list(entry.spec.shape)}, "
-            f"got {leaf.dtype} {list(leaf.shape)}; capture the model again for other shapes"
+            f"got {leaf.dtype} {list(leaf.shape)}; capture the model again for these"
         )
     if leaf.device.type != "cpu" or leaf.layout != torch.strided:
         place = f"{leaf.layout} on {leaf.device}"

@@ -110,7 +110,9 @@ def _show(document: MigrateDocument) -> None:
         ["nodes", percent(coverage.nodes)],
         [
             "compute nodes",
-            f"{percent(coverage.compute_nodes)} ({coverage.compute_on_target} of {coverage.compute_total})",
+            f"{percent(coverage.compute_nodes)} ({coverage.compute_on_target} of {coverage.compute_total})"
+            if coverage.compute_total
+            else "the model has none",
         ],
         ["FLOPs", percent(coverage.flops)],
         ["bytes moved by operators", percent(coverage.bytes)],
@@ -168,7 +170,9 @@ def _show_check(document: MigrateDocument) -> None:
         ["cosine", f"{check.cosine:.9f}"],
         *[[fact.label, fact.value if fact.good else f"{fact.value}  (wrong)"] for fact in document.facts],
     ]
-    table("The whole model on all inputs: " + ("right" if check.good else "WRONG"), ("", ""), rows, numbers=(1,))
+    nothing = not any(record.place == "target" for record in document.nodes)
+    state = f"right, but nothing of it runs on {document.target}" if nothing else "right"
+    table("The whole model on all inputs: " + (state if check.good else "WRONG"), ("", ""), rows, numbers=(1,))
     suite = document.suite
     out.print(
         f"{suite.cases} cases ({size(suite.bytes)}; every call would take {size(suite.dump_bytes)}), "
