@@ -63,7 +63,7 @@ def test_an_integer_divided_by_zero_raises_as_in_eager(function: object, to: str
     a, b = torch.tensor([7, -7]), torch.tensor([2, 3])
     with tapestry.migrate(function, to=to, inputs=[(a, b)]) as moved:  # type: ignore[arg-type]
         assert torch.equal(moved.executable(a, b), function(a, b))  # type: ignore[operator, arg-type]
-        with pytest.raises(RuntimeError, match="(?i)zero"):
+        with pytest.raises(RuntimeError, match=r"(?i)zero"):
             moved.executable(a, torch.tensor([0, 3]))
 
 
@@ -81,14 +81,14 @@ def test_a_model_that_raises_on_its_own_inputs_is_refused() -> None:
 
 
 def test_a_scripted_module_is_refused_in_words() -> None:
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="torch.jit.script"):
         scripted = torch.jit.script(torch.nn.Linear(4, 4))
     with pytest.raises(CaptureError, match="TorchScript module"):
         tapestry.capture(scripted, (torch.ones(1, 4),))
 
 
 def test_a_branch_on_data_is_told_in_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(CaptureError, match="test_calls_after.py") as raised:
+    with pytest.raises(CaptureError, match=r"test_calls_after\.py") as raised:
         tapestry.capture(lambda x: x + 1 if x.sum() > 0 else x, (torch.ones(2),))
     assert len(str(raised.value).splitlines()) <= 6
     assert capsys.readouterr().err == ""

@@ -287,9 +287,21 @@ def _structure(
         return f"expected {wanted}, got {given}"
     for place in range(count):
         if positional.child(place) != got.child(0).child(place):
-            return f"argument {place} is nested in another way than at capture: got {type(args[place]).__name__}"
-    wrong = next((name for k, name in enumerate(names) if keywords.child(k) != got.child(1).child(k)), "")
-    return f"argument {wrong!r} is nested in another way than at capture"
+            wanted = _kind(positional.child(place))
+            return (
+                f"argument {place} is nested in another way: expected {wanted}, got {_kind(got.child(0).child(place))}"
+            )
+    wrong = next((k for k in range(len(names)) if keywords.child(k) != got.child(1).child(k)), 0)
+    wanted, found = _kind(keywords.child(wrong)), _kind(got.child(1).child(wrong))
+    return f"argument {names[wrong]!r} is nested in another way: expected {wanted}, got {found}"
+
+
+def _kind(spec: pytree.TreeSpec) -> str:
+    """What a part of the arguments is: one value, or a container of so many."""
+    if spec.is_leaf():
+        return "one value"
+    kind = getattr(spec.type, "__name__", str(spec.type))
+    return f"a {kind} of {spec.num_children}"
 
 
 def _check_leaf(entry: ProgramInput, leaf: object) -> None:
