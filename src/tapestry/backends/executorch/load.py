@@ -9,7 +9,7 @@ import msgspec
 import torch
 
 from tapestry.backends.eager import tensor_of
-from tapestry.backends.executorch.lower import lower, open_method
+from tapestry.backends.executorch.lower import lower, open_method, quiet
 from tapestry.backends.executorch.payload import ExecuTorchPayload
 from tapestry.backends.host.memory import same_views
 from tapestry.program.serial import loads
@@ -59,7 +59,8 @@ class _Method:
 
 def _use_threads(threads: int) -> None:
     """The delegate's pool is one for the process; it is made anew only when its size changes."""
-    from executorch.extension.pybindings import portable_lib
+    with quiet():
+        from executorch.extension.pybindings import portable_lib
 
     library: Any = portable_lib
     # There is no public name for either.

@@ -19,7 +19,7 @@ from tapestry.program.graph import Graph
 def lower(graph: Graph, constants: Sequence[torch.Tensor]) -> bytes:
     """The program's bytes. UnsupportedError with the reason of what refused it."""
     exported = export_with_constants(graph, constants)
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), quiet():
         try:
             from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
             from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
@@ -41,9 +41,10 @@ def lower(graph: Graph, constants: Sequence[torch.Tensor]) -> bytes:
 
 def open_method(program: bytes) -> tuple[Any, Any]:
     """The program's only method, and the program, which must live as long as it. UnsupportedError with the reason."""
-    from executorch.runtime import Runtime
-
     try:
+        with quiet():
+            from executorch.runtime import Runtime
+
         loaded: Any = Runtime.get().load_program(program)
         return loaded.load_method("forward"), loaded
     except Exception as error:
@@ -51,7 +52,7 @@ def open_method(program: bytes) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def quiet() -> Generator[None]:
     """Without what its passes tell of themselves."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from torch.export import ExportedProgram
 
 from tapestry.backends.host.refusal import refused
 from tapestry.program.fx import to_fx
-from tapestry.program.graph import Graph, GraphInput, TensorSpec
+from tapestry.program.graph import Call, Graph, GraphInput, TensorSpec
+from tapestry.program.serial import overload_name
 
 
 def export_graph(graph: Graph) -> ExportedProgram:
@@ -67,13 +69,23 @@ def with_constants(graph: Graph, constants: Sequence[torch.Tensor]) -> fx.GraphM
 
 
 def contiguous(graph: Graph) -> Graph:
-    """The graph for inputs that are contiguous, as device memory holds them: a legal view stays legal."""
-    inputs = tuple(
-        GraphInput(entry.name, TensorSpec.of(torch.empty(entry.spec.shape, dtype=entry.spec.dtype, device="meta")),
-                   entry.constant)
-        for entry in graph.inputs
-    )  # fmt: skip
-    return Graph(inputs, graph.calls, graph.outputs)
+    """The graph for inputs that are contiguous, as device memory holds them.
+
+    A view that was legal with the strides at capture may not be legal then, so views become reshapes. The specs of
+    results keep the strides of the capture.
+    """
+    return Graph(tuple(map(_contiguous, graph.inputs)), tuple(map(_reshaping, graph.calls)), graph.outputs)
+
+
+def _contiguous(entry: GraphInput) -> GraphInput:
+    plain = torch.empty(entry.spec.shape, dtype=entry.spec.dtype, device="meta")
+    return GraphInput(entry.name, TensorSpec.of(plain), entry.constant)
+
+
+def _reshaping(call: Call) -> Call:
+    if overload_name(call.target) not in ("aten.view.default", "aten._unsafe_view.default"):
+        return call
+    return replace(call, target=torch.ops.aten.reshape.default)
 
 
 def stand_ins(graph: Graph) -> list[torch.Tensor]:

@@ -22,8 +22,6 @@ def freeze(graph: Graph, constants: Sequence[torch.Tensor], threads: int) -> Fro
     """Compile a graph with these values for its constant inputs, in order. Raises what Inductor raises."""
     # Before Inductor looks for its cache the first time; a folder that the user has chosen stays.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(platformdirs.user_cache_dir("tapestry"), "inductor"))
-    from torch._inductor.compile_fx import compile_fx
-
     module = with_constants(graph, constants)
     examples = [sample(entry).zero_() for entry in graph.inputs if not entry.constant]
     log = logging.getLogger("torch._inductor")
@@ -32,6 +30,8 @@ def freeze(graph: Graph, constants: Sequence[torch.Tensor], threads: int) -> Fro
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            from torch._inductor.compile_fx import compile_fx
+
             return cast("Frozen", compile_fx(module, examples, config_patches=_settings(threads)))
     finally:
         log.setLevel(before)
