@@ -23,6 +23,8 @@ from tapestry.suite.journal import Journal
 from tapestry.suite.replay import replay_on
 from tapestry.suite.verdicts import ReplayResult
 
+pytestmark = pytest.mark.slow
+
 GELU, LINEAR, NORM = "aten.gelu.default", "aten.linear.default", "aten.layer_norm.default"
 ADD, TANH, SOFTMAX = "aten.add.Tensor", "aten.tanh.default", "aten.softmax.int"
 ALL = (

@@ -18,6 +18,8 @@ from tapestry.errors import EnvironmentProblem, FormatError, UsageError
 from tapestry.models.load import load_model
 from tapestry.models.loaded import LoadedModel
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("transformers")
 
 BERT = {

@@ -22,6 +22,8 @@ from tapestry.errors import FormatError, TapestryError, UsageError
 from tapestry.models.load import load_model
 from tapestry.models.pt2.load import load_pt2
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = "data/sample_inputs/model.pt"
 WEIGHTS = "data/weights/model_weights_config.json"
 CONSTANTS = "data/constants/model_constants_config.json"

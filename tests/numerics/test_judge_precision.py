@@ -19,6 +19,8 @@ from torch._decomp import decomposition_table
 
 from tapestry.numerics import Judgement, Verdict, flatten_result, judge, oracle
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 
 

@@ -14,6 +14,8 @@ from tapestry.program.graph import Ref
 from tapestry.program.interpret import run_program, start_values
 from tapestry.program.program import Alias, Program
 
+pytestmark = pytest.mark.slow
+
 X = torch.arange(24.0).view(4, 6)
 
 

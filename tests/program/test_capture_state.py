@@ -10,6 +10,8 @@ from support.eager import assert_like_eager
 from tapestry.errors import CaptureError
 from tapestry.program.capture import capture
 
+pytestmark = pytest.mark.slow
+
 
 class Buffers(nn.Module):
     """A key-value cache, a counter and a ring buffer."""

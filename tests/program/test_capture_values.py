@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from support.eager import assert_like_eager
 from tapestry.program.inputs import CallArgs
 
+pytestmark = pytest.mark.slow
+
 Pair = collections.namedtuple("Pair", "first second")
 SHARED = torch.arange(3.0)
 

@@ -13,6 +13,8 @@ from tapestry.program.capture import capture
 from tapestry.program.graph import Ref, refs_in
 from tapestry.program.program import Program
 
+pytestmark = pytest.mark.slow
+
 
 def attribution() -> Program:
     torch.manual_seed(0)

@@ -22,6 +22,8 @@ from tapestry.errors import EnvironmentProblem, UsageError
 from tapestry.migration.result import Finding, MigrationResult, NodeRecord, Step
 from tapestry.report import ReportHeader, write_report
 
+pytestmark = pytest.mark.slow
+
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 BLOCKS = {"p", "div", "dt", "dd", "li", "tr", "td", "th", "h2", "h3", "h4"}
 VOID = {"meta", "input", "img", "br", "link", "hr", "wbr"}

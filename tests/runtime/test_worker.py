@@ -22,6 +22,8 @@ from tapestry.runtime.open import open_device
 from tapestry.runtime.worker.device import WorkerDevice
 from tapestry.runtime.worker.process import worker_environment
 
+pytestmark = pytest.mark.slow
+
 ONE = (1, 1, 1)
 
 
