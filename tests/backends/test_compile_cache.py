@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -273,3 +274,14 @@ def test_a_backend_in_this_process(compiler: Compiler) -> None:
         compiler.compile(Here(), graph(), INFO, How("raise"))
     with pytest.raises(UnsupportedError, match="not this one"):
         compiler.compile(Here(), graph(), INFO, How("unsupported"))
+
+
+def test_a_forgotten_compiler_ends_its_process(folder: Path, log: Path) -> None:
+    compiler = Compiler(CompileCache(folder), workers=1)
+    compiler.compile(CompilingBackend(), graph(), INFO, How())
+    process = int(log.read_text())
+    os.kill(process, 0)
+    del compiler
+    gc.collect()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)

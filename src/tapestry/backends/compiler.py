@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO, cast
@@ -47,6 +48,8 @@ class Compiler:
         self._futures: dict[str, Future[Compiled]] = {}
         self._lock = threading.Lock()
         self._closed = False
+        # One that is forgotten, or open when Python ends, takes its processes along.
+        self._finalizer = weakref.finalize(self, _end, self._pool, self._children)
 
     def __enter__(self) -> Compiler:
         return self
@@ -58,13 +61,7 @@ class Compiler:
         """Stop the children; what is still being compiled is dropped."""
         with self._lock:
             self._closed = True
-            children = list(self._children)
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for child in children:
-            child.kill()
-        self._pool.shutdown(wait=True)
-        for child in self._children:
-            child.dispose()
+        self._finalizer()
 
     def compile(self, backend: Backend, graph: Graph, info: DeviceInfo, options: Options) -> Compiled:
         """The compiled region. Raises UnsupportedError or CompileError with the backend's reason."""
@@ -152,6 +149,16 @@ def _in_process(backend: Backend, body: bytes, info: DeviceInfo, options: Option
         return Refused("error", str(error))
     except Exception as error:
         raise CompileError(f"{backend.name} failed: {type(error).__name__}: {error}") from error
+
+
+def _end(pool: ThreadPoolExecutor, children: list[_Child]) -> None:
+    """Stop the processes, wait for the threads that spoke to them, close the files."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    for child in list(children):
+        child.kill()
+    pool.shutdown(wait=True)
+    for child in children:
+        child.dispose()
 
 
 class _Child:
