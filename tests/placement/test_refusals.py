@@ -15,6 +15,8 @@ from tapestry.placement.placement import Placement, place_on, read_options
 from tapestry.program.graph import Call, Graph, Ref
 from tapestry.program.interpret import Values, run_calls
 
+pytestmark = pytest.mark.slow
+
 CUTS = [whole, alone, nothing]
 
 

@@ -15,6 +15,8 @@ from tapestry.runtime.module import ITEM_BYTES, Artifact, Compiled, ConstantDecl
 from tapestry.runtime.open import open_device, open_in_process
 from tapestry.runtime.resident import Resident
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["worker", "in-process"])
 def cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
