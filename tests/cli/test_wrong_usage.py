@@ -10,6 +10,8 @@ import pytest
 from support.command import Ended, Tapestry
 from tapestry.cli.app import app
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = ("carve", "replay", "migrate", "explain", "devices", "backends", "doctor")
 
 

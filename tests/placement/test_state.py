@@ -9,6 +9,8 @@ import torch
 
 from support.eager_device import Bench, Labels, alone, nothing, whole
 
+pytestmark = pytest.mark.slow
+
 CUTS = [whole, alone, nothing]
 
 
