@@ -20,6 +20,8 @@ from tapestry.program.capture import capture
 from tapestry.program.inputs import as_input_sets
 from tapestry.program.region import region_of
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("onnxruntime", "openvino", "executorch", "inductor")
 
 

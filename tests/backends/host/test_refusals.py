@@ -16,6 +16,8 @@ from tapestry.program.region import region_of
 from tapestry.runtime.bind import BoundRegion
 from tapestry.runtime.resident import Resident
 
+pytestmark = pytest.mark.slow
+
 
 class Untranslated(torch.nn.Module):
     """An operator that no exporter has a translation for."""
