@@ -31,7 +31,6 @@ from tapestry.placement.placement import place_on
 from tapestry.program.capture import capture
 import torch
 
-pytestmark = pytest.mark.slow
 torch.manual_seed(0)
 model = torch.nn.Linear(16, 8).eval().requires_grad_(False)
 x = torch.randn(2, 16)
