@@ -10,7 +10,7 @@ import torch
 from tapestry.errors import InputError
 from tapestry.program.graph import TensorSpec
 from tapestry.program.program import tensor_bytes
-from tapestry.program.serial import dtype_named
+from tapestry.program.serial import dtype_name, dtype_named
 from tapestry.runtime.module import TensorDecl
 
 
@@ -36,14 +36,9 @@ def _check_range(tensor: torch.Tensor, storage: torch.dtype, what: str) -> None:
     limits = torch.iinfo(storage)
     if low < limits.min or high > limits.max:
         raise InputError(
-            f"{what}: the device keeps it as {decl_name(storage)}, expected values in [{limits.min}, {limits.max}], "
+            f"{what}: the device keeps it as {dtype_name(storage)}, expected values in [{limits.min}, {limits.max}], "
             f"got {low} to {high}"
         )
-
-
-def decl_name(dtype: torch.dtype) -> str:
-    """``int32`` for ``torch.int32``."""
-    return str(dtype).removeprefix("torch.")
 
 
 def from_storage(data: bytes, decl: TensorDecl, spec: TensorSpec) -> torch.Tensor:

@@ -25,7 +25,7 @@ def load(name: str, trust_pickle: bool = False) -> LoadedModel:
 
 def load_kernel_files(paths: Iterable[Path]) -> None:
     """Declare the hand-written kernels in these files."""
-    from tapestry.backends.kernels.library import load_kernels
+    from tapestry.backends.kernels.loading import load_kernels
 
     for path in paths:
         load_kernels(path)

@@ -14,7 +14,7 @@ from tapestry.backends.compiler import Compiler
 from tapestry.backends.kernels import declare
 from tapestry.backends.kernels.backend import Kernels
 from tapestry.backends.kernels.declare import Dispatch, kernel
-from tapestry.backends.kernels.library import load_kernels
+from tapestry.backends.kernels.loading import load_kernels
 from tapestry.backends.registry import ready_backends
 from tapestry.backends.rules import MatchView, any_, dtypes, op, same_shape
 from tapestry.errors import UsageError

@@ -14,7 +14,7 @@ import msgspec
 
 from tapestry.backends.base import Availability, Backend, Options, Rule
 from tapestry.backends.kernels.declare import LANGUAGES, Dispatch, Kernel
-from tapestry.backends.kernels.library import kernels_for
+from tapestry.backends.kernels.loading import kernels_for
 from tapestry.backends.rules import GraphIndex, MatchView
 from tapestry.errors import CompileError, UnsupportedError
 from tapestry.program.graph import Graph, Ref, TensorSpec

@@ -11,7 +11,7 @@
             workgroup=(64,),
         )
 
-Not here: compiling what is declared (backend), and where kernels are found (library).
+Not here: compiling what is declared (backend), and where kernels are found (loading).
 """
 
 from __future__ import annotations
