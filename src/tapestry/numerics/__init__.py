@@ -14,12 +14,15 @@ from tapestry.numerics.verdict import Verdict
 
 if TYPE_CHECKING:
     from tapestry.numerics.arguments import flatten_result
+    from tapestry.numerics.call_bound import Bound, bound_of
     from tapestry.numerics.float64 import is_random, oracle, oracle_args, to_oracle_dtype
     from tapestry.numerics.judging import judge
     from tapestry.numerics.no_oracle import NoOracle
     from tapestry.numerics.whole import ProgramError, program_bound, program_error
 
 _HOME = {
+    "Bound": "call_bound",
+    "bound_of": "call_bound",
     "flatten_result": "arguments",
     "judge": "judging",
     "NoOracle": "no_oracle",
@@ -42,11 +45,13 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
+    "Bound",
     "Judgement",
     "Metrics",
     "NoOracle",
     "ProgramError",
     "Verdict",
+    "bound_of",
     "flatten_result",
     "is_random",
     "judge",

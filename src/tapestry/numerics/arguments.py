@@ -77,3 +77,19 @@ def flatten_result(result: object) -> tuple[Tensor | None, ...]:
     if isinstance(result, bool | int | float):
         return (torch.tensor(result, dtype=torch.float64 if isinstance(result, float) else None),)
     return (None,)
+
+
+def eager_results(
+    target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+) -> tuple[Tensor | None, ...]:
+    """What PyTorch itself gives, flat; operands that the operator would write are copied first."""
+
+    def copied(leaf: object) -> object:
+        return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
+
+    mutates = target._schema.is_mutable
+    with torch.no_grad():
+        if not mutates:
+            return flatten_result(target(*args, **kwargs))
+        changed = {name: map_leaves(copied, value) for name, value in kwargs.items()}
+        return flatten_result(target(*(map_leaves(copied, value) for value in args), **changed))

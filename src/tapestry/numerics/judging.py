@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from tapestry.numerics.arguments import flatten_result, map_leaves
+from tapestry.numerics.arguments import eager_results
 from tapestry.numerics.compare import Outcome, compare_bounded, compare_exact, describe
 from tapestry.numerics.facts import CallFacts
 from tapestry.numerics.formats import is_inexact, wide_dtype
@@ -45,23 +45,13 @@ def judge(
     a platform is not blamed for the source's own error.
     """
     facts = CallFacts(target, args, kwargs)
-    declared = _eager(target, args, kwargs) if source is None else source
+    declared = eager_results(target, args, kwargs) if source is None else source
     problem = _structure(got, declared)
     if problem:
         return _failed(problem, "structure", Metrics())
     if want is None:
         return _without_oracle(facts, got)
     return _Case(facts, got, declared, source, want).judged()
-
-
-def _eager(target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> Results:
-    def copied(leaf: object) -> object:
-        return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
-
-    mutates = target._schema.is_mutable
-    fresh = [map_leaves(copied, value) for value in args] if mutates else args
-    with torch.no_grad():
-        return flatten_result(target(*fresh, **kwargs))
 
 
 def _structure(got: Results, declared: Results) -> str:
