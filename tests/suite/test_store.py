@@ -160,8 +160,8 @@ def test_other_manifests(suite: Suite, tmp_path: Path, content: bytes) -> None:
 def test_a_newer_version_says_so(suite: Suite, tmp_path: Path) -> None:
     save_suite(suite, tmp_path / "suite")
     manifest = tmp_path / "suite" / "suite.json"
-    manifest.write_text(json.dumps({"format": "tapestry-suite", "version": 2, "anything": "else"}))
-    with pytest.raises(FormatError, match="got version 2; update tapestry-ml"):
+    manifest.write_text(json.dumps({"format": "tapestry-suite", "version": 3, "anything": "else"}))
+    with pytest.raises(FormatError, match="got version 3; update tapestry-ml"):
         load_suite(tmp_path / "suite")
 
 

@@ -77,6 +77,7 @@ class CarveDocument(Envelope, kw_only=True):
     carve_seconds: float
     finish_seconds: float
     left_out: list[LeftOutDocument]
+    variants: int = 0
 
 
 class ErrorDocument(msgspec.Struct):
@@ -96,6 +97,8 @@ class FailureDocument(msgspec.Struct):
     verdict: Verdict
     error: ErrorDocument
     reason: str
+    kind: str = ""
+    latent: bool = False
 
 
 class ReplayedDevice(msgspec.Struct):
@@ -106,6 +109,8 @@ class ReplayedDevice(msgspec.Struct):
     cases: int
     verdicts: dict[str, int]
     failures: list[FailureDocument]
+    variants: int = 0
+    latent: int = 0
 
 
 class ReplayDocument(Envelope, kw_only=True):

@@ -31,3 +31,7 @@ JournalDir = Annotated[
     typer.Option("--journal", metavar="DIR", help="Where the journal is kept; default: the user's state directory."),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget the journal and start over.")]
+Variants = Annotated[
+    int,
+    typer.Option("--variants", metavar="N", help="Variants to derive for every operator and shape; 0: none.", min=0),
+]

@@ -29,7 +29,7 @@ from tapestry.suite.case import Suite
 from tapestry.suite.journal import Journal
 from tapestry.suite.on_target import Target
 from tapestry.suite.replay import Preferred, replay_preferring
-from tapestry.suite.verdicts import BLOCKING, CaseResult, ReplayResult
+from tapestry.suite.verdicts import CaseResult, ReplayResult
 
 Progress = Callable[[str, int, int], None]
 
@@ -232,7 +232,7 @@ def _worst(results: Sequence[CaseResult]) -> dict[str, CaseResult]:
     """Of each operator key that has a bad case, the first one."""
     found: dict[str, CaseResult] = {}
     for entry in results:
-        if entry.verdict in BLOCKING:
+        if entry.blocks:
             found.setdefault(entry.key, entry)
     return found
 

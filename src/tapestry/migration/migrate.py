@@ -21,6 +21,7 @@ from tapestry.migration.result import (
     Blocked,
     Check,
     Coverage,
+    Latent,
     MigrationResult,
     NodeRecord,
     ProgramSummary,
@@ -37,9 +38,14 @@ from tapestry.runtime.open import open_device
 from tapestry.runtime.resident import Resident
 from tapestry.suite.carve import carve, nodes_by_key
 from tapestry.suite.case import Suite
+from tapestry.suite.derived import SAME_KEY, admitting, with_variants
 from tapestry.suite.journal import Journal
 from tapestry.suite.replay import Target
-from tapestry.suite.verdicts import BLOCKING, by_operator
+from tapestry.suite.variants.derive import Budget
+from tapestry.suite.verdicts import CaseResult, by_operator
+
+#: Variants of each operator key that decide, besides the carved cases, whether its nodes move.
+VARIANTS = 16
 
 
 @dataclass(frozen=True)
@@ -71,12 +77,16 @@ def migrate(
     journal: Path | str | None = None,
     progress: Progress | None = None,
     eager: Callable[..., object] | None = None,
+    variants: int = VARIANTS,
+    nonfinite: bool = False,
 ) -> Migrated:
     """Move a model to a device, operator by operator, with the whole model checked at every step.
 
     ``inputs`` is what as_input_sets takes; a model that is not a Program yet is captured with its first call.
     ``backend`` names a backend, or several in order of preference (``kernels,tvm``); it defaults to those for the
-    device's kind. ``suite`` is carved from the inputs unless given.
+    device's kind. ``suite`` is carved from the inputs unless given. Every operator is also tried on up to ``variants``
+    other values of the same shapes; with ``nonfinite``, NaN and infinities among them count although the model was
+    never seen to have them.
     ``journal`` is a folder: a rerun after an interruption goes on from there. ``eager`` is the model that a Program
     was captured from, timed for comparison. Raises EnvironmentProblem when the
     device or the backend is missing, CaptureError or UsageError when model, inputs or journal are unfit; whatever
@@ -94,6 +104,9 @@ def migrate(
         program = model if isinstance(model, Program) else _captured(model, sets[0])
         found = suite or carve(program, sets, eager=eager, progress=progress)
         _check_suite(found, program)
+        if variants and not any(case.base for case in found.cases):
+            found = with_variants(found, Budget(cases=variants), SAME_KEY, progress)
+        found = admitting(found, nonfinite)
         compiler = stack.enter_context(Compiler())
         targets = [make_target(resident, entry, compiler) for entry in chosen]
         log = stack.enter_context(Journal(Path(journal), journal_subject(program, targets))) if journal else None
@@ -147,9 +160,14 @@ def summarise(
         blocked=_blocked(program, outcome),
         steps=outcome.steps,
         program_runs=outcome.program_runs + final.good,  # counting the launches takes one more
-        operators=by_operator(outcome.replayed.results),
+        operators=by_operator(entry for entry in outcome.replayed.results if not entry.latent),
         nodes=_records(program, outcome),
+        latent=tuple(_latent(entry) for entry in outcome.replayed.latent),
     )
+
+
+def _latent(entry: CaseResult) -> Latent:
+    return Latent(entry.op, entry.variant, str(entry.verdict), entry.reason, entry.case)
 
 
 def _no_coverage(program: Program) -> Coverage:
@@ -192,7 +210,9 @@ def _records(program: Program, outcome: Outcome) -> tuple[NodeRecord, ...]:
     verdicts: dict[str, tuple[str, float]] = {}
     for entry in outcome.replayed.results:
         known = verdicts.get(entry.key)
-        if known is None or entry.verdict in BLOCKING:
+        if entry.latent:
+            continue
+        if known is None or entry.blocks:
             verdicts[entry.key] = (str(entry.verdict), entry.metrics.max_rel)
         else:
             verdicts[entry.key] = (known[0], max(known[1], entry.metrics.max_rel))

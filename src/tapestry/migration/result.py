@@ -43,6 +43,16 @@ class Finding(msgspec.Struct, frozen=True):
     repro: str | None = None
 
 
+class Latent(msgspec.Struct, frozen=True):
+    """A failing variant that does not concern this model's values and shapes: it blocks nothing."""
+
+    op: str
+    variant: str
+    verdict: str
+    reason: str
+    case: str = ""
+
+
 class Blocked(msgspec.Struct, frozen=True):
     """A node that stays on the source."""
 
@@ -126,7 +136,7 @@ class MigrationResult(msgspec.Struct, frozen=True):
     program_runs: int
     operators: tuple[OperatorSummary, ...]
     nodes: tuple[NodeRecord, ...]
-    latent: tuple[dict[str, str], ...] = ()
+    latent: tuple[Latent, ...] = ()
 
     @property
     def good(self) -> bool:

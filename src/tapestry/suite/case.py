@@ -6,7 +6,9 @@ Not here: making them (carve), files (store), running them (replay).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -27,7 +29,12 @@ class Case(msgspec.Struct, frozen=True):
     tensors. ``source`` and ``oracle`` hold the digests of the results (None for a result that is no tensor);
     ``oracle`` is empty when the operator has none, and ``no_oracle`` says why. ``key`` is the key of the region
     that the call makes; every node in ``nodes`` has it. ``node``, ``input_set`` and ``call`` say where the values
-    were seen; ``origin_op`` is what the user called. ``variant`` is empty for a carved case.
+    were seen; ``origin_op`` is what the user called.
+
+    A carved case has an empty ``variant``. A derived one names the variant, its ``kind``, and the carved case it is
+    made from (``base``): its tensors are not stored but made again whenever they are asked for, the same each time.
+    ``blocking`` says whether it concerns the model that was carved: shapes and attributes of other keys, and NaN or
+    infinities where none were seen, do not.
     """
 
     id: str
@@ -45,6 +52,9 @@ class Case(msgspec.Struct, frozen=True):
     oracle: tuple[str | None, ...]
     no_oracle: str = ""
     variant: str = ""
+    kind: str = ""
+    base: str = ""
+    blocking: bool = True
 
     def load_graph(self) -> Graph:
         return loads(self.graph.encode())
@@ -64,6 +74,7 @@ class SuiteInfo(msgspec.Struct, frozen=True):
 
     ``dump_bytes`` is what all tensor arguments and results of every call would take, ``dump_bytes_activations``
     the same without parameters. ``carve_seconds`` is the run with sampling; ``finish_seconds`` the oracle after it.
+    ``generation`` is the version of the generators that the derived cases were made by; 0 where there are none.
     """
 
     program: str
@@ -77,6 +88,30 @@ class SuiteInfo(msgspec.Struct, frozen=True):
     finish_seconds: float
     input_sets: int
     calls: int
+    generation: int = 0
+
+
+class Tensors(NamedTuple):
+    """The tensors of a case: inputs in graph order, the results of source and oracle (None without one)."""
+
+    inputs: tuple[torch.Tensor, ...]
+    source: tuple[torch.Tensor | None, ...]
+    oracle: tuple[torch.Tensor | None, ...] | None
+
+
+class Derived:
+    """Makes the tensors of derived cases, and keeps the last ones made: they are asked for one after the other."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Case, Tensors] | None = None
+
+    def of(self, suite: Suite, case: Case) -> Tensors:
+        """The tensors of a derived case. FormatError when this release does not know its variant."""
+        if self._last is None or self._last[0] is not case:
+            from tapestry.suite.derived import tensors_of  # the generators are needed by derived cases only
+
+            self._last = case, tensors_of(suite, case)
+        return self._last[1]
 
 
 @dataclass(frozen=True)
@@ -87,6 +122,12 @@ class Suite:
     cases: tuple[Case, ...]
     tensors: Mapping[str, torch.Tensor]
     left_out: tuple[LeftOut, ...] = ()
+    _derived: Derived = field(default_factory=Derived, compare=False, repr=False)
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Case]:
+        """The cases by id."""
+        return {case.id: case for case in self.cases}
 
     @property
     def nbytes(self) -> int:
@@ -95,6 +136,8 @@ class Suite:
 
     def inputs(self, case: Case) -> tuple[torch.Tensor, ...]:
         """The inputs of a case, with the strides they had."""
+        if case.base:
+            return self._derived.of(self, case).inputs
         graph = case.load_graph()
         return tuple(
             with_strides(self.tensors[digest], entry.spec.stride)
@@ -103,10 +146,14 @@ class Suite:
 
     def source(self, case: Case) -> tuple[torch.Tensor | None, ...]:
         """What the source computed."""
+        if case.base:
+            return self._derived.of(self, case).source
         return tuple(None if digest is None else self.tensors[digest] for digest in case.source)
 
     def oracle(self, case: Case) -> tuple[torch.Tensor | None, ...] | None:
         """What the oracle computed (float64, exact integers), or None when the operator has no oracle."""
+        if case.base:
+            return self._derived.of(self, case).oracle
         if case.no_oracle:
             return None
         found: list[torch.Tensor | None] = []

@@ -36,12 +36,14 @@ from tapestry.runtime.device import Buffer
 from tapestry.runtime.module import Compiled, KernelModule
 from tapestry.runtime.resident import Resident
 from tapestry.suite.case import Case, Suite
+from tapestry.suite.expected import all_finite
 from tapestry.suite.guards import Exact, Guards
 from tapestry.suite.journal import Journal
+from tapestry.suite.variants.call import Kind
 from tapestry.suite.verdicts import CaseResult, ReplayResult
 
 #: Raised whenever a verdict of the same results may change.
-_JUDGING = 1
+_JUDGING = 2
 
 Progress = Callable[[str, int, int], None]
 
@@ -61,45 +63,54 @@ class Target:
 
 
 def replay_on(
-    target: Target, suite: Suite, journal: Journal | None = None, progress: Progress | None = None
+    target: Target,
+    suite: Suite,
+    journal: Journal | None = None,
+    progress: Progress | None = None,
+    cases: Sequence[Case] | None = None,
 ) -> ReplayResult:
-    """Replay a suite on an open target. Cases answered in the journal are not run again."""
+    """Replay a suite, or some of its cases, on an open target. Cases answered in the journal are not run again."""
     check_kind(target.backend, target.resident.device.info)
     tell = progress or (lambda what, done, total: None)
-    found = _from_journal(target, suite, journal)
+    wanted = suite.cases if cases is None else tuple(cases)
+    found = _from_journal(target, suite, wanted, journal)
     groups: dict[str, list[Case]] = {}
-    for case in suite.cases:
+    for case in wanted:
         if case.id not in found:
             groups.setdefault(case.graph, []).append(case)
-    for cases in groups.values():
-        _prefetch(target, cases[0])
-    for cases in groups.values():
-        for case, bare in _replay_group(target, suite, cases):
+    for group in groups.values():
+        _prefetch(target, group[0])
+    for group in groups.values():
+        for case, bare in _replay_group(target, suite, group):
             result = msgspec.structs.replace(bare, backend=target.backend.name)
             found[case.id] = result
             if journal is not None:
-                journal.put("case", case_key(target, case), result)
-            tell("replaying", len(found), len(suite.cases))
-    tell("replaying", len(suite.cases), len(suite.cases))
+                journal.put("case", case_key(target, suite, case), result)
+            tell("replaying", len(found), len(wanted))
+    tell("replaying", len(wanted), len(wanted))
     name = target.resident.device.info.name
-    return ReplayResult(name, target.backend.name, tuple(found[case.id] for case in suite.cases))
+    return ReplayResult(name, target.backend.name, tuple(found[case.id] for case in wanted))
 
 
-def case_key(target: Target, case: Case) -> str:
+def case_key(target: Target, suite: Suite, case: Case) -> str:
     """Names everything that the verdict of a case on a target depends on."""
-    content = msgspec.json.encode([case.graph, case.inputs, case.source, case.oracle, case.no_oracle])
+    stored = suite.by_id[case.base] if case.base else case
+    derived = [case.variant, case.blocking, suite.info.generation, suite.info.torch_version] if case.base else []
+    content = msgspec.json.encode([case.graph, stored.inputs, stored.source, stored.oracle, stored.no_oracle, derived])
     return hashlib.sha256(f"{_JUDGING} {target.key(case.load_graph())}".encode() + content).hexdigest()
 
 
-def _from_journal(target: Target, suite: Suite, journal: Journal | None) -> dict[str, CaseResult]:
+def _from_journal(
+    target: Target, suite: Suite, cases: Sequence[Case], journal: Journal | None
+) -> dict[str, CaseResult]:
     """The verdicts that the journal knows, by case."""
     if journal is None:
         return {}
-    kept = {case.id: journal.get("case", case_key(target, case), CaseResult) for case in suite.cases}
+    kept = {case.id: journal.get("case", case_key(target, suite, case), CaseResult) for case in cases}
     # Which case it is does not change its verdict, so it is not in the key.
     return {
-        case.id: msgspec.structs.replace(entry, case=case.id, key=case.key, variant=case.variant)
-        for case in suite.cases
+        case.id: msgspec.structs.replace(entry, case=case.id, key=case.key, variant=case.variant, kind=case.kind)
+        for case in cases
         if (entry := kept[case.id]) is not None
     }
 
@@ -154,22 +165,30 @@ def _lost(error: DeviceLostError) -> Verdict:
 
 
 def _ended(case: Case, verdict: Verdict, reason: str, seconds: float = 0.0) -> CaseResult:
-    return CaseResult(case.id, case.key, case.op, case.variant, verdict, False, reason, Metrics(), "", seconds)
+    # A derived case that the target refuses (integers beyond its range) is refused in the model, too, not computed.
+    latent = not case.blocking or (bool(case.base) and verdict == Verdict.UNSUPPORTED)
+    return CaseResult(
+        case.id, case.key, case.op, case.variant, verdict, False, reason, Metrics(), "", seconds,
+        latent=latent, kind=case.kind,
+    )  # fmt: skip
 
 
 def _replay_case(target: Target, suite: Suite, case: Case, graph: Graph, compiled: Compiled) -> CaseResult:
     begin = time.perf_counter()
-    inputs = suite.inputs(case)
     try:
+        inputs = suite.inputs(case)
         got = run_once(target.resident, graph, compiled, inputs)
     except (TapestryError, RuntimeError, ValueError) as error:  # the latter two from a backend's preparation graph
         _revive(target, error)
         return _failed(case, error)
     seconds = time.perf_counter() - begin
     judgement = judge_case(suite, case, graph, inputs, got)
+    # Finite inputs whose right result overflows are not what a finite model meets.
+    overflows = case.kind == Kind.VALUES and not all_finite(suite.source(case), suite.oracle(case))
+    latent = not case.blocking or overflows
     return CaseResult(
         case.id, case.key, case.op, case.variant, judgement.verdict, judgement.imprecise, judgement.reason,
-        judgement.metrics, judgement.judged_by, seconds,
+        judgement.metrics, judgement.judged_by, seconds, latent=latent, kind=case.kind,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from tapestry.runtime.resident import Resident
 from tapestry.suite.case import Case, Suite
 from tapestry.suite.journal import Journal
 from tapestry.suite.on_target import Target, case_key, judge_case, replay_on, run_once
-from tapestry.suite.verdicts import BLOCKING, CaseResult, ReplayResult
+from tapestry.suite.verdicts import CaseResult, ReplayResult
 
 Progress = Callable[[str, int, int], None]
 
@@ -81,13 +81,13 @@ def replay_preferring(
         taken = [case for case in pending if last or takes(target, case)]
         if not taken and not last:
             continue
-        found = replay_on(target, Suite(suite.info, tuple(taken), suite.tensors), journal, progress)
-        wrong = {entry.key for entry in found.results if entry.verdict in BLOCKING}
+        found = replay_on(target, suite, journal, progress, taken)
+        wrong = {entry.key for entry in found.results if entry.blocks}
         by_key.update({entry.key: target for entry in found.results if entry.key not in wrong})
         for entry in found.results:
             if entry.key not in wrong or last:
                 decided[entry.case] = entry
-            elif entry.verdict in BLOCKING:
+            elif entry.blocks:
                 bad.append(entry)
         pending = [case for case in pending if case.id not in decided]
     device = targets[0].resident.device.info.name

@@ -20,7 +20,8 @@ from tapestry.errors import FormatError, UsageError
 from tapestry.suite.case import SAME_AS_SOURCE, Case, LeftOut, Suite, SuiteInfo
 
 FORMAT = "tapestry-suite"
-VERSION = 1
+#: Version 2 has derived cases, whose tensors are not stored.
+VERSION = 2
 _MANIFEST = "suite.json"
 #: Tensors files are named by content, so that a new one never overwrites the one that the old manifest names.
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")

@@ -19,7 +19,10 @@ BLOCKING = frozenset({Verdict.FAIL, Verdict.UNSUPPORTED, Verdict.ERROR, Verdict.
 
 
 class CaseResult(msgspec.Struct, frozen=True):
-    """What became of one case on one device. ``seconds`` is the time on the device, transfers included."""
+    """What became of one case on one device. ``seconds`` is the time on the device, transfers included.
+
+    ``latent``: the case is derived and does not concern the model that was carved; a bad verdict blocks nothing.
+    """
 
     case: str
     key: str
@@ -32,6 +35,13 @@ class CaseResult(msgspec.Struct, frozen=True):
     judged_by: str
     seconds: float
     backend: str = ""
+    latent: bool = False
+    kind: str = ""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the case keeps its operator off the target."""
+        return self.verdict in BLOCKING and not self.latent
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
@@ -49,8 +59,13 @@ class ReplayResult(msgspec.Struct, frozen=True):
 
     @property
     def failures(self) -> tuple[CaseResult, ...]:
-        """The cases that neither pass nor are undefined."""
+        """The cases that neither pass nor are undefined, latent ones among them."""
         return tuple(entry for entry in self.results if entry.verdict in BLOCKING)
+
+    @property
+    def latent(self) -> tuple[CaseResult, ...]:
+        """The failures that do not concern the model that was carved."""
+        return tuple(entry for entry in self.results if entry.verdict in BLOCKING and entry.latent)
 
     @property
     def good(self) -> bool:

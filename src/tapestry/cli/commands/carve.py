@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -21,13 +22,16 @@ def carve(
         "suite"
     ),
     budget: Annotated[int, typer.Option("--budget", metavar="MIB", help="Room for activations, in MiB.", min=1)] = 512,
+    variants: options.Variants = 24,
     json: options.Json = None,
     trust_pickle: options.TrustPickle = False,
 ) -> None:
     """Run MODEL on its inputs and store a suite of operator tests."""
     from tapestry.cli.modelling import capture_model, load
     from tapestry.suite.carve import carve as carve_program
+    from tapestry.suite.derived import with_variants
     from tapestry.suite.store import save_suite
+    from tapestry.suite.variants.derive import Budget
 
     begin = time.perf_counter()
     check_outputs(json)
@@ -36,16 +40,18 @@ def carve(
     program = capture_model(loaded)
     with progress() as tell:
         suite = carve_program(program, loaded.inputs, budget << 20, eager=loaded.module, progress=tell)
+        if variants:
+            suite = with_variants(suite, Budget(cases=variants), progress=tell)
     stored = save_suite(suite, output)
-    operators: dict[str, int] = {}
-    for case in suite.cases:
-        operators[case.op] = operators.get(case.op, 0) + 1
-    table("Cases", ("operator", "cases"), [[op, str(count)] for op, count in sorted(operators.items())], (1,))
+    operators = Counter(case.op for case in suite.cases if not case.base)
+    derived = Counter(case.op for case in suite.cases if case.base)
+    rows = [[op, str(count), str(derived[op])] for op, count in sorted(operators.items())]
+    table("Cases", ("operator", "carved", "variants"), rows, (1, 2))
     info = suite.info
     ratio = info.dump_bytes / max(1, stored)
     out.print(
-        f"{len(suite.cases)} cases of {len(operators)} operators in {output} ({size(stored)}; recording every call "
-        f"would take {size(info.dump_bytes)}, {number(ratio, 3)} times as much)"
+        f"{operators.total()} cases of {len(operators)} operators and {derived.total()} variants of them in {output} "
+        f"({size(stored)}; recording every call would take {size(info.dump_bytes)}, {number(ratio, 3)} times as much)"
     )
     out.print(
         f"eager {number(info.eager_seconds)} s, carved run {number(info.carve_seconds)} s "
@@ -63,6 +69,6 @@ def carve(
                 suite=str(output), cases=len(suite.cases), operators=len(operators), bytes=stored,
                 dump_bytes=info.dump_bytes, dump_bytes_activations=info.dump_bytes_activations,
                 eager_seconds=info.eager_seconds, carve_seconds=info.carve_seconds,
-                finish_seconds=info.finish_seconds, left_out=left,
+                finish_seconds=info.finish_seconds, left_out=left, variants=derived.total(),
             ),
         )  # fmt: skip

@@ -38,6 +38,12 @@ def migrate(
     journal: options.JournalDir = None,
     fresh: options.Fresh = False,
     trust_pickle: options.TrustPickle = False,
+    variants: Annotated[
+        int, typer.Option("--variants", metavar="N", help="Other values to try each operator on.", min=0)
+    ] = 16,
+    nonfinite: Annotated[
+        bool, typer.Option("--nonfinite", help="NaN and infinities decide although the model was not seen to have any.")
+    ] = False,
 ) -> None:
     """Move MODEL to a device step by step, with the whole model checked at every step."""
     from tapestry.cli.modelling import capture_model, load, load_kernel_files
@@ -58,7 +64,15 @@ def migrate(
     with (
         progress() as tell,
         migrate_program(
-            program, to, loaded.inputs, backend, journal=folder, progress=tell, eager=loaded.module
+            program,
+            to,
+            loaded.inputs,
+            backend,
+            journal=folder,
+            progress=tell,
+            eager=loaded.module,
+            variants=variants,
+            nonfinite=nonfinite,
         ) as moved,
     ):
         facts = loaded.compare(loaded.module, moved.executable) if loaded.compare is not None else ()
@@ -105,6 +119,7 @@ def _show(document: MigrateDocument) -> None:
 
     operators_table(f"Replayed on {document.target} with {document.backend}", document.operators)
     _show_findings(document)
+    _show_latent(document)
     coverage = document.coverage
     rows = [
         ["nodes", percent(coverage.nodes)],
@@ -159,6 +174,19 @@ def _show_findings(result: MigrationResult) -> None:
         out.print()
 
 
+def _show_latent(result: MigrationResult) -> None:
+    if not result.latent:
+        return
+    rows = [
+        [entry.op.removeprefix("aten.").removesuffix(".default"), entry.variant, entry.verdict, entry.reason]
+        for entry in result.latent
+    ]
+    table(
+        f"Latent: {len(rows)} failing on values that this model was not seen to have; nothing stays back for them",
+        ("operator", "variant", "verdict", "reason"), rows,
+    )  # fmt: skip
+
+
 def _show_check(document: MigrateDocument) -> None:
     check = document.check
     resumed = sum(step.resumed for step in document.steps)
@@ -175,7 +203,7 @@ def _show_check(document: MigrateDocument) -> None:
     table("The whole model on all inputs: " + (state if check.good else "WRONG"), ("", ""), rows, numbers=(1,))
     suite = document.suite
     out.print(
-        f"{suite.cases} cases ({size(suite.bytes)}; every call would take {size(suite.dump_bytes)}), "
-        f"{len(document.steps)} steps ({resumed} from the journal), {document.program_runs} program runs, "
-        f"{number(document.seconds, 3)} s"
+        f"{suite.cases} cases, {suite.variants} of them variants ({size(suite.bytes)}; every call would take "
+        f"{size(suite.dump_bytes)}), {len(document.steps)} steps ({resumed} from the journal), "
+        f"{document.program_runs} program runs, {number(document.seconds, 3)} s"
     )

@@ -27,10 +27,12 @@ def replay(
     json: options.Json = None,
     journal: options.JournalDir = None,
     fresh: options.Fresh = False,
+    carved_only: Annotated[bool, typer.Option("--no-variants", help="Only the cases that were carved.")] = False,
 ) -> None:
     """Replay SUITE on devices and judge every case."""
     from tapestry.cli.modelling import load_kernel_files
     from tapestry.cli.places import journal_folder
+    from tapestry.suite.derived import without_variants
     from tapestry.suite.journal import Journal, remove
     from tapestry.suite.replay import replay as replay_suite
     from tapestry.suite.store import load_suite
@@ -40,6 +42,8 @@ def replay(
     targets = {device: check_target(device, backend) for device in to or ["opencl"]}
     load_kernel_files(kernels or ())
     loaded = load_suite(suite)
+    if carved_only:
+        loaded = without_variants(loaded)
     found: list[ReplayResult] = []
     for device, name in targets.items():
         subject = f"replay {loaded.info.content_hash[:16]} on {name} {backend}"
@@ -65,12 +69,14 @@ def _show(result: ReplayResult) -> None:
     operators_table(f"{result.device} with {result.backend}", result.results)
     for entry in result.failures:
         block(
-            f"{entry.verdict}: {entry.op}", [("case", entry.case), ("variant", entry.variant), ("reason", entry.reason)]
+            f"{entry.verdict}: {entry.op}{' (latent)' if entry.latent else ''}",
+            [("case", entry.case), ("variant", entry.variant), ("reason", entry.reason)],
         )
     if result.failures:
         out.print()
     counted = ", ".join(f"{count} {verdict}" for verdict, count in result.verdicts.items() if count)
-    out.print(f"{len(result.results)} cases on {result.device}: {counted}")
+    latent = f"; {len(result.latent)} of the failures are latent" if result.latent else ""
+    out.print(f"{len(result.results)} cases on {result.device}: {counted}{latent}")
     slowest = max((entry.seconds for entry in result.results), default=0.0)
     out.print(f"slowest case {number(slowest)} s")
 
@@ -80,7 +86,11 @@ def _document(result: ReplayResult) -> ReplayedDevice:
         FailureDocument(
             entry.case, entry.op, entry.variant, entry.verdict,
             ErrorDocument(entry.metrics.max_ulp, entry.metrics.max_rel, entry.metrics.nmse), entry.reason,
+            entry.kind, entry.latent,
         )
         for entry in result.failures
     ]  # fmt: skip
-    return ReplayedDevice(result.device, result.backend, len(result.results), result.verdicts, failures)
+    variants = sum(bool(entry.variant) for entry in result.results)
+    return ReplayedDevice(
+        result.device, result.backend, len(result.results), result.verdicts, failures, variants, len(result.latent)
+    )
