@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -59,10 +60,16 @@ class _Method:
 
 def _use_threads(threads: int) -> None:
     """The delegate's pool is one for the process; it is made anew only when its size changes."""
-    with quiet():
-        from executorch.extension.pybindings import portable_lib
-
-    library: Any = portable_lib
+    library = _library()
     # There is no public name for either.
     if library._threadpool_get_thread_count() != threads:  # noqa: SLF001
         library._unsafe_reset_threadpool(threads)  # noqa: SLF001
+
+
+@cache
+def _library() -> Any:
+    """The runtime's bindings. Looked up once: quieting an import clears the caches of all loggers, in every call."""
+    with quiet():
+        from executorch.extension.pybindings import portable_lib
+
+    return portable_lib
