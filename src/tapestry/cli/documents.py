@@ -7,10 +7,12 @@ from pathlib import Path
 import msgspec
 
 from tapestry.backends.cache import replace_file
-from tapestry.errors import UsageError
+from tapestry.errors import FormatError, UsageError
 from tapestry.migration.explanation import Explanation
 from tapestry.migration.result import MigrationResult
 from tapestry.numerics.verdict import Verdict
+from tapestry.suite.against import Comparison, Past
+from tapestry.suite.audit.result import AuditResult
 
 VERSION = 1
 
@@ -102,7 +104,7 @@ class FailureDocument(msgspec.Struct):
 
 
 class ReplayedDevice(msgspec.Struct):
-    """All cases on one device."""
+    """All cases on one device. ``against`` compares with an older replay where one was named."""
 
     device: str
     backend: str
@@ -111,6 +113,8 @@ class ReplayedDevice(msgspec.Struct):
     failures: list[FailureDocument]
     variants: int = 0
     latent: int = 0
+    results: list[Past] = []
+    against: Comparison | None = None
 
 
 class ReplayDocument(Envelope, kw_only=True):
@@ -118,6 +122,18 @@ class ReplayDocument(Envelope, kw_only=True):
 
     suite: str
     devices: list[ReplayedDevice]
+
+
+class AuditDocument(AuditResult, frozen=True, kw_only=True):
+    """``tapestry audit --json``: the fields of an Envelope, and the result."""
+
+    version: int = VERSION
+    command: str
+    model: str | None = None
+    seconds: float
+    environment: dict[str, str]
+    suite: str | None = None
+    file: str
 
 
 class DeviceDocument(msgspec.Struct):
@@ -167,13 +183,14 @@ class DoctorDocument(Envelope, kw_only=True):
 
 
 #: Whatever a command may write.
-Document = Envelope | MigrateDocument | ExplainDocument
+Document = Envelope | MigrateDocument | ExplainDocument | AuditDocument
 
 #: File name in docs/schema → the document it describes.
 DOCUMENTS: dict[str, type[Document]] = {
     "migrate": MigrateDocument,
     "carve": CarveDocument,
     "replay": ReplayDocument,
+    "audit": AuditDocument,
     "explain": ExplainDocument,
     "devices": DevicesDocument,
     "backends": BackendsDocument,
@@ -181,16 +198,35 @@ DOCUMENTS: dict[str, type[Document]] = {
 }
 
 
-def write_json(path: Path, document: Document) -> None:
-    """Write a document atomically; a pipe or a device such as /dev/stdout is written to as it is.
+def read_replay(path: Path) -> ReplayDocument:
+    """A replay's JSON. UsageError when there is none at the path; FormatError when it is something else."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}; expected the JSON of a replay") from error
+    try:
+        found = msgspec.json.decode(data, type=ReplayDocument)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(
+            f"{path} is not the JSON of a replay: {error}; write one with tapestry replay --json"
+        ) from error
+    if found.version > VERSION:
+        raise FormatError(f"{path} is of version {found.version}, this release reads {VERSION}; update tapestry-ml")
+    return found
 
-    A number that is infinite or not a number becomes null.
+
+def write_json(path: Path, document: Document) -> None:
+    """Write a document. A number that is infinite or not a number becomes null. UsageError as `write_file`."""
+    write_file(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file atomically; a pipe or a device such as /dev/stdout is written to as it is.
 
     UsageError when the path cannot be written.
     """
-    data = msgspec.json.format(msgspec.json.encode(document), indent=2)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, data + b"\n")
+        replace_file(path, data)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error

@@ -64,15 +64,20 @@ class Preferred:
 
 
 def replay_preferring(
-    targets: Sequence[Target], suite: Suite, journal: Journal | None = None, progress: Progress | None = None
+    targets: Sequence[Target],
+    suite: Suite,
+    journal: Journal | None = None,
+    progress: Progress | None = None,
+    cases: Sequence[Case] | None = None,
 ) -> Preferred:
-    """Replay every case on the first target whose backend takes it, and on the next one where that is wrong.
+    """Replay every case, or those given, on the first target whose backend takes it, and on the next where it is wrong.
 
     The targets are backends of one device. Cases that no backend takes end as the last one says.
     """
     if len({target.resident.device.info.name for target in targets}) != 1:
         raise UsageError("expected backends of one device")
-    pending = list(suite.cases)
+    wanted = suite.cases if cases is None else tuple(cases)
+    pending = list(wanted)
     by_key: dict[str, Target] = {}
     decided: dict[str, CaseResult] = {}
     bad: list[CaseResult] = []
@@ -92,7 +97,7 @@ def replay_preferring(
         pending = [case for case in pending if case.id not in decided]
     device = targets[0].resident.device.info.name
     used = _used(targets, decided.values())
-    result = ReplayResult(device, used, tuple(decided[case.id] for case in suite.cases))
+    result = ReplayResult(device, used, tuple(decided[case.id] for case in wanted))
     return Preferred(result, by_key, tuple(bad))
 
 

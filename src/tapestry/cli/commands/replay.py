@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import re
 import time
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tapestry.cli import options
-from tapestry.cli.console import block, number, out, progress
-from tapestry.cli.documents import ErrorDocument, FailureDocument, ReplayDocument, ReplayedDevice, write_json
+from tapestry.cli.console import block, number, out, progress, table
+from tapestry.cli.documents import (
+    ErrorDocument,
+    FailureDocument,
+    ReplayDocument,
+    ReplayedDevice,
+    read_replay,
+    write_file,
+    write_json,
+)
 from tapestry.cli.environment import environment
 from tapestry.cli.preflight import check_outputs, check_target
+from tapestry.errors import UsageError
+from tapestry.suite.against import Comparison, Past, compare
+from tapestry.suite.junit import as_junit
 
 if TYPE_CHECKING:
     from tapestry.suite.verdicts import ReplayResult
@@ -28,6 +40,10 @@ def replay(
     journal: options.JournalDir = None,
     fresh: options.Fresh = False,
     carved_only: Annotated[bool, typer.Option("--no-variants", help="Only the cases that were carved.")] = False,
+    against: Annotated[
+        Path | None, typer.Option("--against", metavar="OLD.json", help="Show what got better and worse since.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
 ) -> None:
     """Replay SUITE on devices and judge every case."""
     from tapestry.cli.modelling import load_kernel_files
@@ -38,7 +54,8 @@ def replay(
     from tapestry.suite.store import load_suite
 
     begin = time.perf_counter()
-    check_outputs(json)
+    check_outputs(json, junit)
+    old = read_replay(against) if against else None
     targets = {device: check_target(device, backend) for device in to or ["opencl"]}
     load_kernel_files(kernels or ())
     loaded = load_suite(suite)
@@ -52,12 +69,16 @@ def replay(
             remove(folder)
         with Journal(folder, subject) as log, progress() as tell:
             found.append(replay_suite(loaded, device, backend, log, tell))
-    for result in found:
+    documents = [_document(result, old) for result in found]
+    for result, entry in zip(found, documents, strict=True):
         _show(result)
+        _show_comparison(entry.against, against)
+    if junit is not None:
+        write_file(junit, as_junit(found))
     if json is not None:
         document = ReplayDocument(
             command="replay", model=loaded.info.program, seconds=time.perf_counter() - begin,
-            environment=environment(), suite=str(suite), devices=[_document(result) for result in found],
+            environment=environment(), suite=str(suite), devices=documents,
         )  # fmt: skip
         write_json(json, document)
     raise typer.Exit(0 if all(result.good for result in found) else 1)
@@ -81,7 +102,42 @@ def _show(result: ReplayResult) -> None:
     out.print(f"slowest case {number(slowest)} s")
 
 
-def _document(result: ReplayResult) -> ReplayedDevice:
+def _show_comparison(found: Comparison | None, path: Path | None) -> None:
+    if found is None:
+        return
+    for what, changes in (("worse", found.worse), ("better", found.better)):
+        if changes:
+            rows = [[entry.case, entry.before, entry.now] for entry in changes]
+            table(f"{len(changes)} {what} than in {path}", ("case", "then", "now"), rows)
+    counts = f"{len(found.worse)} worse, {len(found.better)} better"
+    others = f"{len(found.added)} cases are new, {len(found.gone)} are gone"
+    out.print(f"against {path}: {counts}; {others}")
+
+
+def _past(result: ReplayResult) -> list[Past]:
+    return [
+        Past(entry.case, entry.op, entry.verdict, _finite(entry.metrics.max_rel), entry.imprecise)
+        for entry in result.results
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _compared(result: ReplayResult, old: ReplayDocument | None) -> Comparison | None:
+    """Against the same device of the older replay, or its only one."""
+    if old is None:
+        return None
+    same = [entry for entry in old.devices if entry.device == result.device]
+    chosen = same or (old.devices if len(old.devices) == 1 else [])
+    if not chosen:
+        names = ", ".join(entry.device for entry in old.devices)
+        raise UsageError(f"the older replay is of {names or 'no device'}; expected {result.device} among them")
+    return compare(chosen[0].results, _past(result))
+
+
+def _document(result: ReplayResult, old: ReplayDocument | None) -> ReplayedDevice:
     failures = [
         FailureDocument(
             entry.case, entry.op, entry.variant, entry.verdict,
@@ -92,5 +148,6 @@ def _document(result: ReplayResult) -> ReplayedDevice:
     ]  # fmt: skip
     variants = sum(bool(entry.variant) for entry in result.results)
     return ReplayedDevice(
-        result.device, result.backend, len(result.results), result.verdicts, failures, variants, len(result.latent)
-    )
+        result.device, result.backend, len(result.results), result.verdicts, failures, variants, len(result.latent),
+        _past(result), _compared(result, old),
+    )  # fmt: skip

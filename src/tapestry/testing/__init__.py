@@ -1,0 +1,1 @@
+"""Suites inside other test frameworks: `plugin` makes every case a pytest test."""
