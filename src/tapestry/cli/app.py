@@ -19,7 +19,7 @@ from tapestry.errors import TapestryError
 from tapestry.extras import missing
 
 #: Command → the module of cli.commands that has a function of that name.
-_COMMANDS = ("carve", "replay", "migrate", "explain", "devices", "backends", "doctor")
+_COMMANDS = ("carve", "replay", "audit", "migrate", "explain", "devices", "backends", "doctor")
 
 _INTERRUPTED = 130
 
@@ -85,7 +85,7 @@ def run() -> NoReturn:
 
 
 def _interrupted(command: Sequence[str]) -> str:
-    if tuple(command) in {("migrate",), ("replay",)}:
+    if tuple(command) in {("migrate",), ("replay",), ("audit",)}:
         return "interrupted; what was finished is in the journal, run the same command to go on"
     return "interrupted"
 

@@ -1,0 +1,80 @@
+"""The calls that a fault is tried on: those of the suite, their variants, and ones made from the operator's schema.
+
+Not here: trying them (mutants).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from tapestry.suite.audit.faults import Fault
+from tapestry.suite.audit.mutants import NamedCall
+from tapestry.suite.case import Suite
+from tapestry.suite.one_call import call_of
+from tapestry.suite.schema.calls import calls_for
+from tapestry.suite.variants.call import OpCall
+from tapestry.suite.variants.derive import Budget, derive
+
+
+class Sources:
+    """Where calls of an operator come from: ``suite`` (None: nothing was carved), then the operator's schema.
+
+    Without ``variants`` only carved and schema calls as they are.
+    """
+
+    def __init__(self, suite: Suite | None, variants: bool) -> None:
+        self.suite = suite
+        self.variants = variants
+        self._of_schema = cache(_of_schema)
+
+    def calls(self, fault: Fault) -> Iterator[NamedCall]:
+        """Calls of all overloads that a fault names, the carved ones first, each followed by its variants later.
+
+        Every base call comes before the variants, so that plain faults die early; the variants of all base calls then
+        take turns.
+        """
+        bases = [entry for op in fault.targets for entry in self.bases(op)]
+        yield from bases
+        if self.variants:
+            yield from _in_turns([self._variants(entry) for entry in bases])
+
+    def bases(self, op: str) -> tuple[NamedCall, ...]:
+        """The calls of an overload before any variant: carved, or from the schema where nothing was."""
+        return self.carved(op) or self._of_schema(op)
+
+    def carved(self, op: str) -> tuple[NamedCall, ...]:
+        """The suite's calls of an overload."""
+        if self.suite is None:
+            return ()
+        found = [case for case in self.suite.cases if case.op == op and not case.base]
+        graphs = [(case, case.load_graph()) for case in found]
+        return tuple(
+            NamedCall(case.id, call_of(graph, self.suite.inputs(case)))
+            for case, graph in graphs
+            if len(graph.calls) == 1
+        )
+
+    def _variants(self, base: NamedCall) -> Iterator[NamedCall]:
+        for variant, call in derive(base.call, Budget()):
+            yield NamedCall(f"{base.name} ~ {variant.name}", call)
+
+
+def _of_schema(op: str) -> tuple[NamedCall, ...]:
+    return tuple(
+        NamedCall(f"{op}: {entry.source}", OpCall(entry.target, entry.args, entry.kwargs))
+        for entry in calls_for(op)
+        if not entry.not_repeatable
+    )
+
+
+def _in_turns(streams: list[Iterator[NamedCall]]) -> Iterator[NamedCall]:
+    """One of each stream in turn until all have ended."""
+    while streams:
+        alive: list[Iterator[NamedCall]] = []
+        for stream in streams:
+            entry = next(stream, None)
+            if entry is not None:
+                yield entry
+                alive.append(stream)
+        streams = alive
