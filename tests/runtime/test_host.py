@@ -184,7 +184,10 @@ def test_a_region_hands_its_constants_over_when_it_is_bound(
     run(device, *bound.commands([None, x], [out], "t"))
     assert read(device, out) == [12]
     device.restart()
+    device.launch_log(clear=True)
     x, out = floats(device, 5), floats(device, 0)
-    run(device, *bound.commands([None, x], [out], "t"))
+    commands = bound.commands([None, x], [out], "t")
+    assert [entry.tag for entry in device.launch_log()] == [BINDING], "again before the run, whose time it is not"
+    run(device, *commands)
     assert read(device, out) == [20]
     device.close()

@@ -94,6 +94,7 @@ class BoundRegion:
         self._check_buffers(inputs, outputs)
         if self._generation != self._resident.device.generation:
             self._allocate()
+            self._hand_over()
         commands = self._make_commands(inputs, outputs, tag)
         self._last = (key, commands)
         return list(commands)
@@ -119,7 +120,7 @@ class BoundRegion:
     def _hand_over(self) -> None:
         """Let an artifact that binds its constants do so now, so that what it cannot load is told here.
 
-        After a restart of the device the driver binds them again by itself, in the first run.
+        A driver would also do so in the first run, which is then given the time of a run, not that of a compiler.
         """
         compiled = self.compiled
         if not (isinstance(compiled.module, Artifact) and compiled.module.binds):

@@ -44,6 +44,11 @@ COMMANDS_PER_MESSAGE = 1024
 #: Seconds that a server gets to answer a close.
 CLOSE_SECONDS = 2.0
 
+#: Seconds for an artifact to bind its constants (the second stage of a compiler, which gets as long for the first),
+#: and more for every MiB of them.
+BIND_SECONDS = 120.0
+BIND_SECONDS_PER_MIB = 1.0
+
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 _encoder = msgspec.msgpack.Encoder()
 _answers: msgspec.msgpack.Decoder[m.Answer] = msgspec.msgpack.Decoder(m.Answer)
@@ -54,10 +59,14 @@ class _Empty(msgspec.Struct):
 
 
 class ProtocolDevice(ABC):
-    """A Device behind the protocol. ``timeout``: seconds that a request may take, all work before it included."""
+    """A Device behind the protocol. ``timeout``: seconds that a request may take, all work before it included.
+
+    Only binding constants may take longer: ``bind_timeout`` seconds more, and BIND_SECONDS_PER_MIB for their size.
+    """
 
     def __init__(self, device: str, token: str = "", *, timeout: float, start_timeout: float) -> None:
         self.timeout = timeout
+        self.bind_timeout = BIND_SECONDS
         self._start_timeout = start_timeout
         self._device_name = device
         self._token = token
@@ -68,6 +77,9 @@ class ProtocolDevice(ABC):
         self._last_id = 0
         self._generation = 0
         self._known: set[str] = set()
+        #: The loaded artifacts that bind constants, and the seconds granted to binding that may still go on.
+        self._binders: set[int] = set()
+        self._binding = 0.0
         self._info: DeviceInfo | None = None
         self._server = m.ServerLimits()
 
@@ -142,6 +154,8 @@ class ProtocolDevice(ABC):
                 if self._channel is not None:
                     self._handles.drop_module(loaded)
                 raise
+            if isinstance(module, Artifact) and module.binds:
+                self._binders.add(loaded.id)
             return loaded
 
     def unload(self, loaded: Loaded) -> None:
@@ -155,6 +169,7 @@ class ProtocolDevice(ABC):
         with self._lock:
             self._require_connected()
             self._handles.check_commands(commands, self.info.limits)
+            self._binding += sum(self._seconds_to_bind(command) for command in commands)
             for start in range(0, len(commands), COMMANDS_PER_MESSAGE):
                 self._post_commands([_to_wire(command) for command in commands[start : start + COMMANDS_PER_MESSAGE]])
 
@@ -227,6 +242,8 @@ class ProtocolDevice(ABC):
         except TapestryError:
             self.close()
             raise
+        self._binders = set()
+        self._binding = 0.0
         self._info = welcome.info
         self._server = welcome.limits
         self._known.update(welcome.modules)
@@ -251,7 +268,7 @@ class ProtocolDevice(ABC):
         """One submit message, or several where the header would be too long."""
         header = _encoder.encode(m.Submit(commands=tuple(commands)))
         if len(header) <= self._server.header_bytes:
-            self._send(Frame(header), "submit", self.timeout)
+            self._send(Frame(header), "submit", self._patience)
             return
         if len(commands) == 1:
             raise UsageError(f"one command takes {len(header):,} bytes, the limit is {self._server.header_bytes:,}")
@@ -260,7 +277,7 @@ class ProtocolDevice(ABC):
         self._post_commands(commands[middle:])
 
     def _post(self, message: m.Message, payload: bytes | memoryview = b"") -> None:
-        self._send(Frame(_encoder.encode(message), payload), _operation(message), self.timeout)
+        self._send(Frame(_encoder.encode(message), payload), _operation(message), self._patience)
 
     def _ask(
         self, message: m.Message, result: type[StructT], *, payload_bytes: int = 0, seconds: float | None = None
@@ -269,10 +286,11 @@ class ProtocolDevice(ABC):
         header = _encoder.encode(message)
         if len(header) > self._server.header_bytes:
             raise UsageError(f"a {command} message of {len(header):,} bytes is over {self._server.header_bytes:,}")
-        allowed = self.timeout if seconds is None else seconds
+        allowed = self._patience if seconds is None else seconds
         deadline = time.monotonic() + allowed
         self._send(Frame(header), command, allowed)
         frame = self._receive(command, deadline)
+        self._binding = 0.0  # it answers in order: what was submitted before has run
         try:
             answer = _answers.decode(frame.header)
             if isinstance(answer, m.Reply):
@@ -316,7 +334,19 @@ class ProtocolDevice(ABC):
         self._channel = None
         self._handles.restart()
         self._lost = self._abandon(reason, command)
+        self._binding = 0.0
         return self._lost
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for a request, with those granted to binding that it may have to wait for."""
+        return self.timeout + self._binding
+
+    def _seconds_to_bind(self, command: Command) -> float:
+        """What a command adds to the patience: a call of the constants alone binds them."""
+        if not isinstance(command, Call) or command.outputs or command.loaded.id not in self._binders:
+            return 0.0
+        return self.bind_timeout + BIND_SECONDS_PER_MIB * sum(buffer.nbytes for buffer in command.inputs) / 2**20
 
     def _require_connected(self) -> Channel:
         if self._channel is not None:

@@ -1,7 +1,7 @@
 """The parent's side of a worker: a Device that lives in a child process, with a watchdog.
 
-Every request has ``timeout`` seconds. A worker that does not answer in time is killed, one that ends is buried;
-``restart()`` starts a fresh one.
+Every request has ``timeout`` seconds, and more where constants are bound before it. A worker that does not answer in
+time is killed, one that ends is buried; ``restart()`` starts a fresh one.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class WorkerDevice(ProtocolDevice):
             return DeviceLostError(f"{self._device_name}: the worker is gone ({reason})")
         if isinstance(reason, ChannelTimeoutError):
             process.kill()
-            allowed = self._start_timeout if during == "hello" else self.timeout
-            text = f"{self._device_name} did not answer {during!r} within {allowed:g} s; its worker was killed"
+            allowed = self._start_timeout if during == "hello" else self._patience
+            what = " (constants were being bound)" if self._binding else ""
+            text = f"{self._device_name} did not answer {during!r} within {allowed:g} s{what}; its worker was killed"
             return DeviceTimeoutError(text + _quote(process.last_words()))
         if not isinstance(reason, ChannelClosedError):
             process.kill()
