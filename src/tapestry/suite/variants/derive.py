@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
+import torch
+from torch import Tensor
+
+from tapestry.numerics.arguments import eager_results
 from tapestry.suite.variants.call import Kind, OpCall, Variant
+from tapestry.suite.variants.layout import layout_variants
+from tapestry.suite.variants.values import value_variants
 
 #: The version of the generators: raised whenever what a name builds changes.
 GENERATION = 1
 
+Source = Callable[[OpCall], Iterator[Variant]]
+#: Where variants come from.
+SOURCES: tuple[Source, ...] = (value_variants, layout_variants)
+#: How many of a kind come before the next of another.
+_SHARE = {Kind.VALUES: 2.0, Kind.NONFINITE: 1.0, Kind.SHAPE: 1.0, Kind.LAYOUT: 1.0, Kind.ATTRIBUTES: 1.0}
+#: The most that one variant may take of the bytes.
+_ONE_OF = 4
+
 
 @dataclass(frozen=True)
 class Budget:
-    """What the variants of one call may take: their number, bytes of inputs, and seconds to build them."""
+    """What the variants of one call may take: their number, bytes of new inputs, and seconds to build them.
+
+    Seconds are looked at between builds only, and are meant to be generous: below them the outcome depends on the
+    call alone.
+    """
 
     cases: int = 64
     bytes: int = 64 << 20
@@ -21,12 +41,103 @@ class Budget:
 
 
 def derive(
-    call: OpCall, budget: Budget | None = None, kinds: Collection[Kind] = frozenset(Kind)
+    call: OpCall,
+    budget: Budget | None = None,
+    kinds: Collection[Kind] = frozenset(Kind),
+    sources: tuple[Source, ...] | None = None,
 ) -> Iterator[tuple[Variant, OpCall]]:
-    """The variants of a call that eager accepts, none equal to another or to the call."""
-    yield from ()
+    """The variants of a call that eager accepts, none equal in content to another or to the call.
+
+    A variant of values whose results have other shapes (`nonzero`) is handed out as ``SHAPE``.
+    """
+    budget = budget or Budget()
+    started = time.monotonic()
+    seen = {_content(call)}
+    shapes = _result_shapes(call)
+    cases, used = 0, 0
+    for variant in _in_turn(_all(call, SOURCES if sources is None else sources), kinds):
+        if cases >= budget.cases or time.monotonic() - started > budget.seconds:
+            return
+        made = variant.build()
+        size = _new_bytes(call, made)
+        if size > budget.bytes // _ONE_OF or used + size > budget.bytes:
+            continue
+        content = _content(made)
+        if content in seen:
+            continue
+        seen.add(content)
+        own = _result_shapes(made)
+        if own is None:
+            continue
+        if own != shapes and variant.kind in (Kind.VALUES, Kind.NONFINITE):
+            variant = replace(variant, kind=Kind.SHAPE)
+            if Kind.SHAPE not in kinds:
+                continue
+        cases, used = cases + 1, used + size
+        yield variant, made
 
 
 def make(call: OpCall, name: str) -> OpCall:
-    """One variant by its name. LookupError when there is none."""
-    raise LookupError(f"there is no variant {name!r}")
+    """One variant by its name, built without the others. LookupError when the call has none of that name."""
+    for variant in _all(call, SOURCES):
+        if variant.name == name:
+            return variant.build()
+    raise LookupError(f"{call.target} has no variant {name!r} in generation {GENERATION}")
+
+
+def _all(call: OpCall, sources: tuple[Source, ...]) -> Iterator[Variant]:
+    for source in sources:
+        yield from source(call)
+
+
+def _in_turn(variants: Iterator[Variant], kinds: Collection[Kind]) -> list[Variant]:
+    """By rank within a kind, the kinds in turn, so that any budget covers all of them."""
+    held: dict[Kind, list[Variant]] = {}
+    for variant in variants:
+        if variant.kind in kinds:
+            held.setdefault(variant.kind, []).append(variant)
+    placed: list[tuple[float, int, Variant]] = []
+    for order, kind in enumerate(Kind):
+        ranked = sorted(held.get(kind, []), key=lambda variant: (variant.rank, variant.name))
+        placed += [(place / _SHARE[kind], order, variant) for place, variant in enumerate(ranked)]
+    return [variant for _, _, variant in sorted(placed, key=lambda entry: entry[:2])]
+
+
+def _new_bytes(call: OpCall, made: OpCall) -> int:
+    old = {id(tensor) for tensor in call.tensors}
+    return sum(tensor.untyped_storage().nbytes() for tensor in made.tensors if id(tensor) not in old)
+
+
+def _result_shapes(call: OpCall) -> tuple[object, ...] | None:
+    """Shapes and dtypes of what eager gives; None where it refuses."""
+    try:
+        results = eager_results(call.target, call.args, call.kwargs)
+    except Exception:  # the point is that eager refuses, whatever it raises
+        return None
+    return tuple(None if result is None else (tuple(result.shape), result.dtype) for result in results)
+
+
+def _content(call: OpCall) -> bytes:
+    """A digest of everything a call is made of: attributes, and the elements, strides and offsets of its tensors."""
+    digest = blake2b(digest_size=16)
+    digest.update(repr([_plain(value) for value in call.args]).encode())
+    digest.update(repr({name: _plain(call.kwargs[name]) for name in sorted(call.kwargs)}).encode())
+    for tensor in call.tensors:
+        digest.update(repr((tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())).encode())
+        digest.update(_bits(tensor))
+    return digest.digest()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Tensor):
+        return "tensor"
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]  # pyright: ignore[reportUnknownVariableType]
+    return (type(value).__name__, repr(value))
+
+
+def _bits(tensor: Tensor) -> bytes:
+    if tensor.numel() == 0 or tensor.layout != torch.strided or tensor.is_quantized:
+        return b""
+    dense = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return dense.view(torch.uint8).numpy().tobytes()

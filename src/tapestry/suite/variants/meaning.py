@@ -81,7 +81,8 @@ class TensorMeaning:
     """One tensor of a call. ``place`` counts the tensors of the call, ``entry`` those in one list argument (or None).
 
     For an index ``low`` and ``high`` are the least and largest legal values, and ``distinct`` says that repeated
-    places would be written in no defined order. ``constant``: the same in every run of the program.
+    places would be written in no defined order, ``reaches_high`` that the largest index in the call decides a shape.
+    ``constant``: the same in every run of the program.
     """
 
     place: int
@@ -91,6 +92,7 @@ class TensorMeaning:
     low: int = 0
     high: int = -1
     distinct: bool = False
+    reaches_high: bool = False
     constant: bool = False
 
 
@@ -222,8 +224,9 @@ def tensor_meanings(call: OpCall) -> tuple[TensorMeaning, ...]:
         role = _role(call.target, argument, tensor)
         low, high = _index_range(call.target, bound, argument, entry, tensor) if role == Role.INDEX else (0, -1)
         distinct = role == Role.INDEX and _needs_distinct(call.target, bound)
+        reaches = role == Role.INDEX and _decides_shape(call.target, bound)
         constant = place in call.constants
-        found.append(TensorMeaning(place, argument, role, entry, low, high, distinct, constant))
+        found.append(TensorMeaning(place, argument, role, entry, low, high, distinct, reaches, constant))
     return tuple(found)
 
 
@@ -258,6 +261,11 @@ def _needs_distinct(target: OpOverload, bound: dict[str, object]) -> bool:
     # one value at every place: the order does not matter
     written = next((bound[name] for name in ("src", "source", "values") if name in bound), None)
     return isinstance(written, Tensor) and written.numel() != 1
+
+
+def _decides_shape(target: OpOverload, bound: dict[str, object]) -> bool:
+    name = operator_name(target)
+    return name == "bincount" or (name == "one_hot" and bound.get("num_classes") in (None, -1))
 
 
 def _index_range(
