@@ -1,0 +1,160 @@
+"""Variants of other ranks and other broadcasts: dims added and removed in front, sizes of 1, operands without dims.
+
+Not here: sizes, dtypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from tapestry.suite.variants.attributes_binding import as_ints, changed
+from tapestry.suite.variants.call import Kind, OpCall, Variant
+from tapestry.suite.variants.meaning import AttributeRole, attributes
+from tapestry.suite.variants.shape_data import resized
+from tapestry.suite.variants.shape_links import in_range
+from tapestry.suite.variants.shape_trial import TRIAL_ELEMENTS, accepts, elements
+
+_LARGEST_RANK = 5
+
+
+def rank_variants(call: OpCall) -> Iterator[Variant]:
+    """The call at each rank from 0 to 5 that it has, reached by one leading dim after another."""
+    for direction, step in (("fewer", fewer), ("more", more)):
+        current = call
+        while True:
+            reached = step(current)
+            if reached is None:
+                break
+            current = reached
+            rank = max((tensor.dim() for tensor in current.tensors), default=0)
+            name = f"shape rank {rank} ({direction})"
+            yield Variant(name, Kind.SHAPE, 0 if rank <= 2 or direction == "more" and rank == 3 else 2,
+                          lambda c=current: c)  # fmt: skip
+
+
+def more(call: OpCall) -> OpCall | None:
+    """The call with one more leading dim of 2, or None where eager takes none."""
+    top = max((tensor.dim() for tensor in call.tensors), default=0)
+    if top >= _LARGEST_RANK or 2 * elements(call) > TRIAL_ELEMENTS:
+        return None
+    return _stepped(call, _with_leading, 1)
+
+
+def fewer(call: OpCall) -> OpCall | None:
+    """The call with one leading dim less, or None where eager takes none."""
+    if not any(tensor.dim() for tensor in call.tensors):
+        return None
+    return _stepped(call, _without_leading, -1)
+
+
+def broadcast_variants(call: OpCall) -> Iterator[Variant]:
+    """Each operand smaller than the others: a size of 1 in each dim, without leading dims, without any; both at once.
+
+    Only what eager takes.
+    """
+    proper = [place for place, tensor in enumerate(call.tensors) if tensor.dim()]
+    if len(call.tensors) < 2:
+        return
+    for name, rank, shapes in (*_outers(call, proper), *(row for place in proper for row in _smaller(call, place))):
+        tried = _reshaped(call, shapes, name)
+        if tried is not None and accepts(tried):
+            yield Variant(name, Kind.SHAPE, rank, lambda t=tried: t)
+
+
+_Reshape = tuple[str, int, dict[int, list[int]]]
+
+
+def _outers(call: OpCall, proper: list[int]) -> Iterator[_Reshape]:
+    """(n, 1) beside (1, m), and the other way; nothing but tensors without dims."""
+    if len(proper) < 2:
+        return
+    yield "shape every tensor 0-d", 1, {place: [] for place in proper}
+    if min(call.tensors[place].dim() for place in proper[:2]) < 2:
+        return
+    for dims in ((-1, -2), (-2, -1)):
+        shapes = {place: list(call.tensors[place].shape) for place in proper[:2]}
+        for place, dim in zip(proper[:2], dims, strict=True):
+            shapes[place][dim] = 1
+        yield f"shape outer {-dims[0]}", 1, shapes
+
+
+def _smaller(call: OpCall, place: int) -> Iterator[_Reshape]:
+    tensor = call.tensors[place]
+    sizes = list(tensor.shape)
+    yield f"shape {place} 0-d", 1, {place: []}
+    for dim, size in enumerate(sizes):
+        if size != 1:
+            yield f"shape {place} dim {dim} of 1 only", 1, {place: [*sizes[:dim], 1, *sizes[dim + 1 :]]}
+    if len(sizes) >= 2:
+        yield f"shape {place} last dim only", 1, {place: sizes[-1:]}
+        yield f"shape {place} all 1", 2, {place: [1] * len(sizes)}
+    yield f"shape {place} with a dim more", 2, {place: [2, *sizes]}
+
+
+def _reshaped(call: OpCall, shapes: dict[int, list[int]], name: str) -> OpCall | None:
+    fresh = tuple(
+        resized(tensor, shapes[place], f"{name} {place}") if place in shapes else tensor
+        for place, tensor in enumerate(call.tensors)
+    )
+    try:
+        return in_range(call.with_tensors(fresh), name, call)
+    except (RuntimeError, IndexError):
+        return None
+
+
+def _stepped(call: OpCall, reshape: Callable[[torch.Tensor, int], torch.Tensor], by: int) -> OpCall | None:
+    """One leading dim more or less, in the tensors and in the arguments about dims, the first way that eager takes."""
+    top = max(tensor.dim() for tensor in call.tensors)
+    sets = [
+        [place for place, tensor in enumerate(call.tensors) if tensor.dim()] if by < 0 else range(len(call.tensors)),
+        [place for place, tensor in enumerate(call.tensors) if tensor.dim() == top],
+        [0],
+    ]
+    for places in dict.fromkeys(tuple(chosen) for chosen in sets):
+        tensors = tuple(
+            reshape(tensor, place) if place in places and (by > 0 or tensor.dim()) else tensor
+            for place, tensor in enumerate(call.tensors)
+        )
+        for entries in _shifted(call, by):
+            try:
+                tried = in_range(changed(call.with_tensors(tensors), entries), f"rank {top + by}", call)
+            except (RuntimeError, IndexError, ValueError):
+                continue
+            if accepts(tried):
+                return tried
+    return None
+
+
+def _shifted(call: OpCall, by: int) -> Iterator[dict[str, object]]:
+    """The arguments about dims moved by the new leading dim, with shapes that it leads, or left as they are."""
+    dims: dict[str, object] = {}
+    shapes: dict[str, object] = {}
+    for attribute in attributes(call):
+        values = as_ints(attribute.value)
+        if attribute.role == AttributeRole.DIM and isinstance(attribute.value, int):
+            dims[attribute.name] = attribute.value + by if attribute.value >= 0 else attribute.value
+        elif attribute.role == AttributeRole.DIMS and values is not None:
+            moved = [value + by if value >= 0 else value for value in values]
+            dims[attribute.name] = [0, *moved] if attribute.name == "dims" and _permutes(call, values) and by > 0 else moved
+        elif attribute.role == AttributeRole.SHAPE and values and attribute.given:
+            shapes[attribute.name] = [2, *values] if by > 0 else values[1:]
+    dims = {name: value for name, value in dims.items() if _given(call, name)}
+    yield from ({**dims, **shapes}, dims, shapes, {})
+
+
+def _given(call: OpCall, name: str) -> bool:
+    return any(attribute.name == name and attribute.given for attribute in attributes(call))
+
+
+def _permutes(call: OpCall, dims: list[int]) -> bool:
+    return len(dims) == call.tensors[0].dim() and "permute" in str(call.target)
+
+
+def _with_leading(tensor: torch.Tensor, place: int) -> torch.Tensor:
+    return resized(tensor, (2, *tensor.shape), f"more {place} {tensor.dim()}")
+
+
+def _without_leading(tensor: torch.Tensor, place: int) -> torch.Tensor:
+    return tensor[0].clone() if tensor.shape[0] else tensor.new_zeros(tensor.shape[1:])

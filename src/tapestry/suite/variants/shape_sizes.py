@@ -1,0 +1,185 @@
+"""Variants in which linked sizes change: nothing, one, not divisible, around a workgroup, more than a dispatch covers.
+
+Not here: how sizes are linked, ranks, broadcasting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from tapestry.suite.variants.call import Kind, OpCall, Variant
+from tapestry.suite.variants.meaning import Role, tensor_meanings
+from tapestry.suite.variants.shape_data import cast_like, resized
+from tapestry.suite.variants.shape_links import Link, with_sizes
+from tapestry.suite.variants.shape_trial import (
+    TRIAL_ELEMENTS,
+    VARIANT_BYTES,
+    accepts,
+    first_accepted,
+    result_shapes,
+)
+
+#: Sizes of every link by itself: nothing, one, few, below and past a vector of 4.
+_EACH_FIRST = (0, 1, 3)
+#: Sizes that the links take in turn, each link another one, so that every link meets every class of size within a few
+#: variants: odd, one past a warp or workgroup, one below it.
+_TURNS = (5, 2, 7, 33, 13, 65, 17, 129, 127, 257)
+#: A long row: no multiple of a block, and more than one dispatch of 65,535 or an index of 16 bits covers.
+_LONG = (4_099, 65_537)
+#: More elements than 2^22, of which no power of two is a divisor.
+_MANY = (1 << 22) + 3
+
+
+@dataclass(frozen=True)
+class Sized:
+    """Sizes for the links of a call, under a name."""
+
+    name: str
+    rank: int
+    sizes: Mapping[Link, int]
+    fallbacks: tuple[Mapping[Link, int], ...] = ()
+
+
+def size_variants(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Variant]:
+    """Variants of other sizes, for a call whose links are known."""
+    for proposal in _proposals(call, linked):
+        if _numel(call, proposal.sizes) <= TRIAL_ELEMENTS:
+            yield _variant(call, proposal)
+    yield from _reductions(call, linked)
+    yield from _many(call)
+
+
+def label(link: Link) -> str:
+    """A link by its first axis or entry: ``0.1`` is the second dim of the first tensor."""
+    axis, factor = link.axes[0]
+    return f"{axis.tensor}.{axis.dim}" + (f"/{factor}" if factor != 1 else "")
+
+
+def _proposals(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Sized]:
+    for link in linked:
+        for size in _EACH_FIRST:
+            if size != link.size:
+                rank = 0 if size == 0 else 1 if size == 1 else 2
+                yield Sized(f"{label(link)}={size}", rank, {link: _fitting(link, size)})
+        if link.step > 1:
+            yield Sized(f"{label(link)}={2 * link.step}", 2, {link: 2 * link.step})
+    for size in (0, 1, 2, 3) if len(linked) > 1 else ():
+        sizes = {link: _fitting(link, size) for link in linked}
+        yield Sized(f"all={size}", 2, sizes, _fallbacks(sizes))
+    sizes = {link: _fitting(link, 3 + 2 * place) for place, link in enumerate(linked)}
+    if sizes:
+        yield Sized("distinct", 0, sizes, _fallbacks(sizes))
+    for turn in range(len(_TURNS)):
+        sizes = {link: _TURNS[(turn + 3 * place) % len(_TURNS)] for place, link in enumerate(linked)}
+        while _numel(call, sizes) > TRIAL_ELEMENTS // 8 and max(sizes.values(), default=0) > 4:
+            longest = max(sizes, key=lambda link: sizes[link])
+            sizes[longest] = max(3, sizes[longest] // 4)
+        sizes = {link: _fitting(link, size) for link, size in sizes.items()}
+        if sizes:
+            yield Sized(f"turn {turn}", 3, sizes, _fallbacks(sizes))
+    for size in _LONG:
+        yield from (Sized(f"{label(link)}={size}", 2, _long(call, linked, link, size)) for link in linked)
+
+
+def _long(call: OpCall, linked: tuple[Link, ...], long: Link, size: int) -> dict[Link, int]:
+    """One link long, the others as they are or as small as needed."""
+    sizes = {link: _fitting(link, size) if link == long else link.size for link in linked}
+    for ceiling in (16, 4, 2, 1):
+        if _numel(call, sizes) <= TRIAL_ELEMENTS // 4:
+            break
+        sizes = {link: old if link == long else min(old, _fitting(link, ceiling)) for link, old in sizes.items()}
+    return sizes
+
+
+def _fitting(link: Link, size: int) -> int:
+    """The size, or the next multiple of what it must be a multiple of."""
+    return -(-size // link.step) * link.step
+
+
+def _numel(call: OpCall, sizes: Mapping[Link, int]) -> int:
+    shapes = [list(tensor.shape) for tensor in call.tensors]
+    for link, size in sizes.items():
+        for axis, factor in link.axes:
+            shapes[axis.tensor][axis.dim] = factor * size
+    entries = [factor * size for link, size in sizes.items() for _, factor in link.entries]
+    # a size argument may be a size of the result: count it against the largest tensor
+    return sum(prod(shape) for shape in shapes) + max(entries, default=0)
+
+
+def _variant(call: OpCall, proposal: Sized) -> Variant:
+    name = f"shape {proposal.name}"
+    if not proposal.fallbacks:
+        return Variant(name, Kind.SHAPE, proposal.rank, lambda: with_sizes(call, proposal.sizes, name))
+    choices = [lambda s=sizes: with_sizes(call, s, name) for sizes in (proposal.sizes, *proposal.fallbacks)]
+    return Variant(name, Kind.SHAPE, proposal.rank, lambda: first_accepted(choices))
+
+
+def _fallbacks(sizes: Mapping[Link, int]) -> tuple[Mapping[Link, int], ...]:
+    """Where the sizes do not go together, as a kernel larger than its image: those of the first tensor alone, larger
+    or as they are, then of the other tensors alone, then the first link alone.
+    """
+    first = {link: size for link, size in sizes.items() if link.axes[0][0].tensor == 0}
+    larger = {link: _fitting(link, size + link.size) for link, size in first.items()}
+    rest = {link: size for link, size in sizes.items() if link not in first}
+    alone = dict(list(sizes.items())[:1])
+    return tuple(choice for choice in (first, larger, rest, alone) if choice and choice != sizes)
+
+
+def _reductions(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Variant]:
+    """Long rows of equal ones in 16 bits: an accumulator of the same width stops counting."""
+    floats = [tensor for tensor in call.tensors if tensor.is_floating_point()]
+    if not floats:
+        return
+    last = next((link for link in reversed(linked) if link.axes[0][0].tensor == 0), None)
+    for dtype in (torch.bfloat16, torch.float16):
+        for link in dict.fromkeys(part for part in (last, linked[0] if linked else None) if part is not None):
+            name = f"shape {label(link)}=4099 ones {str(dtype).removeprefix('torch.')}"
+            sizes = _long(call, linked, link, _LONG[0])
+            yield Variant(name, Kind.SHAPE, 2, lambda s=sizes, n=name, d=dtype: _ones(with_sizes(call, s, n), d))
+
+
+def _ones(call: OpCall, dtype: torch.dtype) -> OpCall:
+    data = {meaning.place for meaning in tensor_meanings(call) if meaning.role == Role.DATA}
+    return call.with_tensors(
+        tuple(
+            tensor
+            if not tensor.is_floating_point()
+            else torch.ones(tensor.shape, dtype=dtype)
+            if place in data
+            else cast_like(tensor, dtype)
+            for place, tensor in enumerate(call.tensors)
+        )
+    )
+
+
+def _many(call: OpCall) -> Iterator[Variant]:
+    """More than 2^22 elements in one and two dims, where all tensors have the shape of the result."""
+    proper = [place for place, tensor in enumerate(call.tensors) if tensor.dim() and tensor.numel() > 1]
+    if not proper or not _is_elementwise(call, proper):
+        return
+    width = sum(call.tensors[place].element_size() for place in proper)
+    for shape in ((_MANY,), (65_537, 65)):
+        if prod(shape) * width <= VARIANT_BYTES:
+            name = f"shape many {'x'.join(map(str, shape))}"
+            yield Variant(name, Kind.SHAPE, 5, lambda s=shape, n=name: flattened(call, proper, s, n))
+
+
+def _is_elementwise(call: OpCall, proper: list[int]) -> bool:
+    shape = (7,)
+    return result_shapes(flattened(call, proper, shape, "trial")) == (shape,) and accepts(
+        flattened(call, proper, (3, 5), "trial")
+    )
+
+
+def flattened(call: OpCall, places: list[int], shape: tuple[int, ...], name: str) -> OpCall:
+    """The call with the tensors at ``places`` all of one shape."""
+    return call.with_tensors(
+        tuple(
+            resized(tensor, shape, f"{name} {place}") if place in places else tensor
+            for place, tensor in enumerate(call.tensors)
+        )
+    )
