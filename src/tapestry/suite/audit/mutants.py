@@ -21,7 +21,7 @@ from tapestry.suite.expected import Results, oracle_results
 from tapestry.suite.variants.call import OpCall
 
 #: What a fault raises when it was not written for a call's arguments: no platform's doing.
-_NOT_WRITTEN_FOR = (TypeError, AttributeError, NameError, NotImplementedError)
+NOT_WRITTEN_FOR = (TypeError, AttributeError, NameError, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,14 @@ def try_fault(fault: Fault, calls: Iterable[NamedCall], seconds: float) -> Fault
             break
         judgement = _try(fault, entry, seen)
         if judgement is not None:
-            return _result(fault, seen, begin, entry.name, judgement.verdict, judgement.reason)
+            return finished(fault, seen, begin, entry.name, judgement.verdict, judgement.reason)
     if seen.raised:
-        return _result(fault, seen, begin, seen.raised_by, Verdict.ERROR, seen.raised)
-    return _result(fault, seen, begin, "", None, seen.why())
+        return finished(fault, seen, begin, seen.raised_by, Verdict.ERROR, seen.raised)
+    return finished(fault, seen, begin, "", None, seen.why())
 
 
-def _result(fault: Fault, seen: Attempts, begin: float, by: str, verdict: Verdict | None, why: str) -> FaultResult:
+def finished(fault: Fault, seen: Attempts, begin: float, by: str, verdict: Verdict | None, why: str) -> FaultResult:
+    """The result of a fault: killed where there is a verdict."""
     return FaultResult(
         fault.name, fault.fault_class, fault.op or " + ".join(fault.ops), verdict is not None, by,
         str(verdict or Verdict.PASS), seen.cases, seen.differed, why, time.perf_counter() - begin,
@@ -88,7 +89,7 @@ def _try(fault: Fault, entry: NamedCall, seen: Attempts) -> Judgement | None:
     try:
         with torch.no_grad():
             got = flatten_result(fault.apply(mine.args, mine.kwargs))
-    except _NOT_WRITTEN_FOR:
+    except NOT_WRITTEN_FOR:
         seen.skipped += 1
         return None
     except Exception as error:

@@ -146,7 +146,10 @@ class _Worker:
             process.stdin.flush()
         line = self._line(process, self._job.seconds + _GRACE)
         if line is None or not line.endswith(b"\n"):
+            code = None if line is None else process.wait()
             self._end()
+            if code is not None and code >= 0:  # no signal: Python ended it, and has said why
+                raise TapestryError(f"the audit's worker ended with code {code} at fault {fault.name}; see above")
             verdict = Verdict.TIMEOUT if line is None else Verdict.CRASHED
             why = f"no answer after {self._job.seconds + _GRACE:.0f} s" if line is None else "its process died"
             op = fault.op or " + ".join(fault.ops)

@@ -38,10 +38,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 def attempt(fault: Fault, sources: Sources, seconds: float) -> Answer:
     """Try one fault."""
-    from tapestry.suite.audit.chains import try_chains  # needs the generator of chains only where there are some
-
     try:
         if fault.ops:
+            from tapestry.suite.audit.chains import try_chains
+
             return Answer(try_chains(fault, sources, seconds))
         return Answer(try_fault(fault, sources.calls(fault), seconds))
     except TapestryError as error:
