@@ -35,14 +35,15 @@ class Model:
     def error(self, y: Tensor, x: Tensor | None, unit: float) -> Tensor:
         """The bound at each element; ``y`` exact results, ``x`` arguments (float64), ``unit`` the unit roundoff."""
         bound = y.abs() * (2 * unit * self.ulps)
-        if x is None:
-            return bound
+        scale = unit * 2**24
+        everywhere = self.low == -inf and self.high == inf
+        if x is None or (everywhere and not self.ulps_per_x):
+            return bound.clamp(min=self.absolute * scale) if everywhere and self.absolute else bound
         if self.ulps_per_x:
             bound = bound + y.abs() * x.abs() * (2 * unit * self.ulps_per_x)
         if not self.absolute:
             return bound
-        scale = unit * 2**24
-        if self.low == -inf and self.high == inf:
+        if everywhere:
             return bound.clamp(min=self.absolute * scale)
         inside = (x >= self.low) & (x <= self.high)
         return torch.where(inside, bound.clamp(min=self.absolute * scale), bound.clamp(min=self.outside * scale))

@@ -15,6 +15,11 @@ from torch import Tensor
 
 from tapestry.numerics.accuracy import FUNCTIONS, Model
 
+#: Terms of one magnitude (magnitude² >= COHERENCE n walk²), added one by one: n COHERENT_FACTOR eps, at most the limit.
+COHERENCE, COHERENT_FACTOR, COHERENT_LIMIT = 0.99, 0.25, 2048.0
+#: Below this length the probabilistic bound is the larger one.
+COHERENT_FROM = 16
+
 Dims = int | tuple[int, ...]
 
 
@@ -102,7 +107,35 @@ class Bounded:
         return self._rounded(self.value.log(), self.bound / self.value.abs(), "log", self.value)
 
     def log1p(self) -> Bounded:
-        return self._rounded(torch.log1p(self.value), self.bound / (1 + self.value).abs(), "log1p inside", self.value)
+        return self._rounded(torch.log1p(self.value), self.bound / (1 + self.value).abs(), "log1p", self.value)
+
+    def exp2(self) -> Bounded:
+        value = self.value.exp2()
+        return self._rounded(value, value * torch.expm1(self.bound.clamp(max=80.0)), "exp2", self.value)
+
+    def log2(self) -> Bounded:
+        return self._rounded(self.value.log2(), 1.4426950408889634 * self.bound / self.value.abs(), "log2", self.value)
+
+    def log1p_by_log(self) -> Bounded:
+        """log1p where a platform without it may write log(1 + x)."""
+        carried = self.bound / (1 + self.value).abs()
+        return self._rounded(torch.log1p(self.value), carried, "log1p inside", self.value)
+
+    def sin(self) -> Bounded:
+        return self._rounded(self.value.sin(), self.bound.clamp(max=2.0), "sin", self.value)
+
+    def power(self, exponent: float) -> Bounded:
+        """|x| to a constant power. Around 0 the larger of both ends is taken, where the derivative is useless."""
+        size = self.value.abs()
+        value = size**exponent
+        carried = (abs(exponent) * size ** (exponent - 1) * self.bound).nan_to_num(nan=0.0, posinf=torch.inf)
+        if exponent > 0:
+            carried = torch.minimum(carried, (size + self.bound) ** exponent)
+        result = self._rounded(value, carried, "pow")
+        if self.arithmetic.column == "careful":
+            return result
+        slack = power_slack(size, torch.tensor(exponent, dtype=torch.float64), self.arithmetic.unit)
+        return result.widened(value * slack)
 
     def sqrt(self) -> Bounded:
         value = self.value.sqrt()
@@ -126,23 +159,47 @@ class Bounded:
         slope = torch.exp(-self.value * self.value) * 1.1283791670955126
         return self._rounded(torch.erfc(self.value), slope * self.bound, "erfc", self.value)
 
+    def widened(self, extra: Tensor) -> Bounded:
+        """The same value with a further error of at most ``extra``."""
+        return self._like(self.value, self.bound + extra)
+
     def maximum(self, other: Bounded) -> Bounded:
         return Bounded(torch.maximum(self.value, other.value), torch.maximum(*self._bounds(other)), self.arithmetic)
 
     def clamp(self, low: float | None, high: float | None) -> Bounded:
-        return Bounded(self.value.clamp(low, high), self.bound, self.arithmetic)
+        """Between ``low`` and ``high``: where it is cut off for certain, no error is left."""
+        value = self.value.clamp(low, high)
+        above, below = (self.value + self.bound).clamp(low, high), (self.value - self.bound).clamp(low, high)
+        return self._like(value, torch.maximum(above - value, value - below))
 
     def amax(self, dim: Dims) -> Bounded:
         """The largest along ``dim``, kept as size 1; the largest bound with it."""
         bound = self.bound.expand(self.value.shape)
         return Bounded(self.value.amax(dim, keepdim=True), bound.amax(dim, keepdim=True), self.arithmetic)
 
+    def amin(self, dim: Dims) -> Bounded:
+        """The smallest along ``dim``, kept as size 1; the largest bound with it."""
+        return -(-self).amax(dim)
+
     def sum(self, dim: Dims) -> Bounded:
         """The sum along ``dim``, kept as size 1. Own error: sum_error (probabilistic, see products.py)."""
         value = self.value.sum(dim, keepdim=True)
         carried = self.bound.expand(self.value.shape).sum(dim, keepdim=True)
-        own = self.value.abs().sum(dim, keepdim=True) * sum_error(self._length(dim), self.arithmetic.unit)
+        magnitude = self.value.abs().sum(dim, keepdim=True)
+        length = self._length(dim)
+        own = magnitude * sum_error(length, self.arithmetic.unit)
+        if self.arithmetic.column == "allowed" and length >= COHERENT_FROM:
+            squares = self.value.square().sum(dim, keepdim=True)
+            one_by_one = magnitude * coherent_error(length, self.arithmetic.unit)
+            own = torch.where(magnitude.square() >= COHERENCE * length * squares, one_by_one, own)
         return self._like(value, carried + own)
+
+    def cumsum(self, dim: int) -> Bounded:
+        """Running sums along ``dim``; each has the own error of a sum of as many terms."""
+        carried = self.bound.expand(self.value.shape).cumsum(dim)
+        count = torch.ones_like(self.value).cumsum(dim)
+        own = self.value.abs().cumsum(dim) * count.sqrt() * sum_error(1, self.arithmetic.unit)
+        return self._like(self.value.cumsum(dim), carried + own)
 
     def mean(self, dim: Dims) -> Bounded:
         """The mean along ``dim``, kept as size 1: the sum, divided by the (exact) count."""
@@ -157,6 +214,15 @@ class Bounded:
         right = self.value.abs() @ other.bound.expand(other.value.shape)
         own = magnitude * sum_error(self.value.shape[-1], self.arithmetic.unit)
         return self._like(self.value @ other.value, left + right + own)
+
+    def mixed_by(self, weight: Bounded) -> Bounded:
+        """``self @ weight`` where errors of the inner elements are independent: they add up as random signs do.
+
+        For recurrences, in which a worst case over thousands of steps would say nothing.
+        """
+        left = (self.bound.expand(self.value.shape).square() @ weight.value.square()).sqrt()
+        own = (self.value.abs() @ weight.value.abs()) * sum_error(self.value.shape[-1], self.arithmetic.unit)
+        return self._like(self.value @ weight.value, left + own)
 
     def where(self, condition: Tensor, other: Bounded) -> Bounded:
         """This value where ``condition`` holds, else ``other``."""
@@ -184,3 +250,18 @@ def sum_error(length: int, unit: float) -> float:
     Sci. Comput. 41(5), 2019), with the constant calibrated in docs/numerics.md; at least one rounding.
     """
     return 2.0 * sqrt(max(length, 1)) * unit
+
+
+def coherent_error(length: int, unit: float) -> float:
+    """The same where all terms have one magnitude, so that one rounding repeats: n / 4 eps, at most 2048 eps."""
+    return 2 * unit * max(min(length * COHERENT_FACTOR, COHERENT_LIMIT), sqrt(length))
+
+
+def power_slack(base: Tensor, exponent: Tensor, unit: float) -> Tensor:
+    """Relative error of x^y as WGSL inherits it from exp2(y * log2(x)), t = y log2 |x|.
+
+    The power's 2|t| + 3 ulp, the product's and the logarithm's 4 ulp of t, or the logarithm's 2^-21.
+    """
+    logarithm = base.abs().log2()
+    slack = 2 * unit * (4 * (exponent * logarithm).abs() + 3) + exponent.abs() * 2.0**-21 * (unit * 2**24)
+    return slack.nan_to_num(nan=0.0, posinf=0.0)

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tapestry.numerics.formats import is_inexact, largest, smallest_normal, unit_roundoff, wide_dtype
+from tapestry.numerics.formats import is_inexact, is_short, largest, smallest_normal, unit_roundoff, wide_dtype
 from tapestry.numerics.tolerance import EXACT, Tolerance
+
+#: How many different results must be short before it is no accident.
+_TELLING = 4
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,9 @@ def _as_source(got: Tensor, source: Tensor | None) -> Tensor:
 
 
 def _by_bound(got: Tensor, wide: Tensor, tolerance: Tolerance, error: Tensor, compared: Tensor) -> Outcome:
+    if _shortened(got, tolerance, compared):
+        problem = f"{describe(error > 0, wide, tolerance.want, error)}; all results are rounded to 16 bits"
+        return Outcome(problem, False, "", compared)
     imprecise, note = False, ""
     beyond = error > tolerance.bound("careful")
     if bool(beyond.any()):
@@ -134,6 +140,19 @@ def _by_bound(got: Tensor, wide: Tensor, tolerance: Tolerance, error: Tensor, co
     if limit is None:
         return Outcome("", imprecise, note, compared)
     return _by_rms(tolerance, error, compared, limit, Outcome("", imprecise, note, compared))
+
+
+def _shortened(got: Tensor, tolerance: Tolerance, compared: Tensor) -> bool:
+    """Whether float32 results were rounded to a 16-bit format, although their bound may be wide enough for that.
+
+    A result has its last 13 bits clear by chance once in 8192 times; all of several different ones do not.
+    """
+    if got.dtype != torch.float32:
+        return False
+    telling = got[compared & ~is_short(tolerance.want.to(torch.float32))]
+    if telling.numel() < _TELLING or not bool(is_short(telling).all()):
+        return False
+    return telling.abs().unique().numel() >= _TELLING
 
 
 def _by_rms(tolerance: Tolerance, error: Tensor, compared: Tensor, limit: float, passed: Outcome) -> Outcome:

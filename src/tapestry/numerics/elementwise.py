@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tapestry.numerics.accuracy import CORRECT, FUNCTIONS, TWO_STEPS, UNKNOWN, Accuracy, Model
 from tapestry.numerics.arguments import names
+from tapestry.numerics.bounded import power_slack
 from tapestry.numerics.facts import CallFacts
 
 #: Operators that are one function of the accuracy table under another name.
@@ -21,15 +22,21 @@ _AS = {
 }  # fmt: skip
 #: One rounding of an exact result.
 _CORRECT = names("""
-    square leaky_relu prelu _prelu_kernel softshrink rrelu_with_noise ldexp frac
+    square leaky_relu prelu _prelu_kernel softshrink frac
     threshold_backward masked_scale dequantize quantized_decomposed::dequantize_per_tensor""")
-_TWO_STEPS = names("xlogy special_xlogy entr special_entr complex polar sinc special_sinc")
+_TWO_STEPS = names("xlogy special_xlogy entr special_entr complex polar rrelu rrelu_with_noise native_dropout_backward")
 #: Functions with zeros that are not at 0, or computed by long series: relative, and absolute near those zeros.
 _SERIES = names("""
     lgamma digamma mvlgamma special_gammaln special_digamma special_psi zeta
     special_zeta i0 special_i0 special_i0e special_i1 special_i1e erfinv special_erfinv special_erfcx special_ndtr
     special_ndtri special_log_ndtr special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
-    gamma igamma igammac special_gammainc special_gammaincc special_xlog1py""")
+    gamma igamma igammac special_gammainc special_gammaincc special_xlog1py
+    special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1
+    special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_spherical_bessel_j0 special_airy_ai
+    special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v
+    special_chebyshev_polynomial_w special_shifted_chebyshev_polynomial_t special_shifted_chebyshev_polynomial_u
+    special_shifted_chebyshev_polynomial_v special_shifted_chebyshev_polynomial_w special_legendre_polynomial_p
+    special_laguerre_polynomial_l""")
 _SERIES_ACCURACY = Accuracy(Model(32.0, absolute=2.0**-20), Model(64.0, absolute=2.0**-19))
 #: Powers that a careful implementation multiplies out.
 #: A constant of the operator, rounded, times the operand.
@@ -40,7 +47,8 @@ _PLAIN_POWERS = {2.0: CORRECT, 3.0: TWO_STEPS, 1.0: CORRECT, 0.0: CORRECT, -1.0:
 
 def known(facts: CallFacts) -> bool:
     """Whether the operator has a line of its own here."""
-    return any(facts.name in table for table in (FUNCTIONS, _AS, _CORRECT, _TWO_STEPS, _BY_CONSTANT, _SERIES, _JUMPS))
+    tables = (FUNCTIONS, _AS, _CORRECT, _TWO_STEPS, _BY_CONSTANT, _SERIES, _JUMPS)
+    return facts.name == "angle" or any(facts.name in table for table in tables)
 
 
 def bound(facts: CallFacts, want: Tensor, unit: float, stored: float, column: str) -> Tensor:
@@ -63,6 +71,8 @@ def bound(facts: CallFacts, want: Tensor, unit: float, stored: float, column: st
 
 def _accuracy(facts: CallFacts) -> Accuracy:
     name = _AS.get(facts.name, facts.name)
+    if name == "angle":  # of a real number: 0 or pi
+        return FUNCTIONS["atan2"] if facts.has_complex else CORRECT
     if name == "pow":
         return _PLAIN_POWERS.get(_exponent(facts), FUNCTIONS["pow"])
     if name in FUNCTIONS:
@@ -72,7 +82,7 @@ def _accuracy(facts: CallFacts) -> Accuracy:
     if name in _BY_CONSTANT:
         return TWO_STEPS
     if name in _TWO_STEPS:
-        return Accuracy(Model(8.0), Model(8.0, absolute=2.0**-11)) if name in ("polar", "sinc", "special_sinc") else \
+        return Accuracy(Model(8.0), Model(8.0, absolute=2.0**-11)) if name == "polar" else \
             Accuracy(Model(5.0), Model(5.0, absolute=2.0**-21))  # fmt: skip
     return _SERIES_ACCURACY if name in _SERIES else UNKNOWN
 
@@ -94,11 +104,8 @@ def _exponent(facts: CallFacts) -> float:
 
 
 def _power_by_logarithm(facts: CallFacts, want: Tensor, unit: float) -> Tensor:
-    """WGSL: inherited from exp2(y * log2(x)): 2|t| + 3 ulp, the logarithm's 3 ulp or 2^-21, t = y log2 |x|."""
     base, exponent = (torch.as_tensor(facts.wide[name], dtype=torch.float64) for name in ("self", "exponent"))
-    logarithm = base.abs().log2()
-    slack = 2 * unit * (4 * (exponent * logarithm).abs() + 3) + exponent.abs() * 2.0**-21 * (unit * 2**24)
-    return (want.abs() * slack).nan_to_num(nan=0.0, posinf=0.0)
+    return (want.abs() * power_slack(base, exponent, unit)).nan_to_num(nan=0.0, posinf=0.0)
 
 
 def _near_whole(quotient: Tensor, unit: float) -> Tensor:

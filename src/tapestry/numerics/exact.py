@@ -26,14 +26,25 @@ _EXACT = names("""
     view reshape _reshape_copy _unsafe_view _unsafe_index _unsafe_masked_index item _local_scalar_dense tensor_split
     nonzero bucketize searchsorted tril_indices triu_indices pad_sequence rename constant narrow_copy
     unsafe_split unsafe_split_with_sizes unsafe_chunk hsplit vsplit dsplit set_data to_dense segment ravel
-    logical_not isnan isinf histc bincount""")
+    logical_not isnan isinf atleast_1d atleast_2d atleast_3d broadcast_tensors
+    detach zero diagflat fft_fftshift fft_ifftshift _chunk_cat lu_unpack fractional_max_pool2d fractional_max_pool3d
+    resize_as fractional_max_pool1d squeeze_copy""")
+#: What a reduction by index may be asked to choose; then nothing rounds.
+_CHOICES = frozenset({"amax", "amin", "max", "min"})
+_BAGS = names("embedding_bag _embedding_bag _embedding_bag_forward_only")
 
 
 def is_exact(facts: CallFacts) -> bool:
     """Whether nothing in the call rounds: known copies and choices, and everything that returns a view."""
     name = facts.name
+    if facts.has_nothing:
+        return True  # a reduction of nothing is its identity
     if name in ("sgn", "abs", "absolute") and facts.has_complex:
         return False
+    if facts.bound.get("reduce") in _CHOICES or (name in _BAGS and facts.bound.get("mode") == 2):
+        return True
+    if name == "bincount":
+        return facts.bound.get("weights") is None
     if name in ("scatter", "index_put", "put"):
         return facts.bound.get("reduce") is None and not facts.bound.get("accumulate", False)
     return name in _EXACT or torch.Tag.view_copy in facts.target.tags or _returns_view(facts)

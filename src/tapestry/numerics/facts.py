@@ -9,9 +9,11 @@ from functools import cached_property
 from torch import Tensor
 from torch._ops import OpOverload
 
-from tapestry.numerics.arguments import bind, flatten_result, map_leaves, operator_name, tensors_in
+from tapestry.numerics.arguments import argument_types, bind, flatten_result, map_leaves, operator_name, tensors_in
 from tapestry.numerics.float64 import oracle_args
 from tapestry.numerics.formats import is_inexact
+
+_AS_GIVEN: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,22 @@ class CallFacts:
     def _wide_call(self) -> tuple[tuple[object, ...], dict[str, object]]:
         return oracle_args(self.target, self.args, self.kwargs)
 
+    def _with(self, replaced: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
+        args, kwargs = self._wide_call
+        positional = dict(zip((name for name, _ in argument_types(self.target)), args, strict=False))
+        changed = tuple(replaced.get(name, value) for name, value in positional.items())
+        return changed, {**kwargs, **{name: value for name, value in replaced.items() if name not in positional}}
+
     def tensor(self, name: str) -> Tensor | None:
         """A tensor argument as given, or None."""
         value = self.bound.get(name)
         return value if isinstance(value, Tensor) else None
+
+    @cached_property
+    def has_nothing(self) -> bool:
+        """Whether every tensor of the call is empty, and there is one."""
+        sizes = [tensor.numel() for tensor in tensors_in((*self.args, *self.kwargs.values()))]
+        return bool(sizes) and not any(sizes)
 
     @cached_property
     def has_complex(self) -> bool:
@@ -52,10 +66,18 @@ class CallFacts:
         return any(tensor.is_complex() for tensor in tensors_in(values)) or any(isinstance(v, complex) for v in values)
 
     def run_wide(
-        self, change: Callable[[Tensor], Tensor], number: Callable[[float], float]
+        self,
+        change: Callable[[Tensor], Tensor],
+        number: Callable[[float], float],
+        replaced: Mapping[str, object] = _AS_GIVEN,
     ) -> tuple[Tensor | None, ...]:
-        """The operator in float64 on changed operands: floating tensors by ``change``, alpha and beta by ``number``."""
+        """The operator in float64 on changed operands: floating tensors by ``change``, alpha and beta by ``number``.
+
+        ``replaced``: arguments to give in place of the call's own, by schema name.
+        """
         args, kwargs = self._wide_call
+        if replaced:
+            args, kwargs = self._with(replaced)
 
         def leaf(value: object) -> object:
             if isinstance(value, Tensor) and is_inexact(value.dtype):

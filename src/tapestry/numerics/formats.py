@@ -47,6 +47,11 @@ def spacing(value: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.ldexp(torch.full_like(magnitude, limits.eps), exponent - 1)
 
 
+def is_short(value: Tensor) -> Tensor:
+    """Where a float32 number needs no more than the 11 significant bits of float16 (bfloat16 and TF32 have fewer)."""
+    return (value.contiguous().view(torch.int32) & 0x1FFF) == 0
+
+
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype the oracle computes in: float64, complex128, or the dtype itself where values are exact."""
     if dtype.is_complex:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tapestry.numerics.arguments import names
+from tapestry.numerics.bounded import COHERENCE, COHERENT_FACTOR, COHERENT_LIMIT
 from tapestry.numerics.facts import CallFacts
 from tapestry.numerics.formats import accumulation_dtype, component, unit_roundoff
 
@@ -26,8 +27,6 @@ RMS_FACTOR = 8.0
 RMS_ROOT = 7.0
 #: |error| <= ELEMENT_FACTOR sqrt(n) eps (|A|·|B|).
 ELEMENT_FACTOR = 2.0
-#: Terms of one magnitude (magnitude² >= COHERENCE n walk²), added one by one: n COHERENT_FACTOR eps, at most the limit.
-COHERENCE, COHERENT_FACTOR, COHERENT_LIMIT = 0.99, 0.25, 2048.0
 #: Partial sums stored in a 16-bit output dtype may each round: per element u (3 |y| + 4 |A·B|_2), rms 2 u of both.
 NARROW_OUTPUT, NARROW_WALK, NARROW_RMS = 3.0, 4.0, 2.0
 
@@ -38,7 +37,10 @@ COUNTED = names("""
     conv_transpose1d conv_transpose2d conv_transpose3d conv_depthwise3d _conv_depthwise2d mkldnn_convolution
     convolution_overrideable thnn_conv2d slow_conv3d bilinear _trilinear sum nansum sum_to_size cumsum trace
     index_add scatter_add scatter_reduce index_put index_reduce scatter embedding_bag _embedding_bag col2im fold
-    mkldnn_linear conv_tbc put""")
+    mkldnn_linear conv_tbc put _embedding_bag_forward_only segment_reduce _unsafe_masked_index_put_accumulate
+    _unsafe_index_put max_pool2d_with_indices_backward addmm_activation bincount""")
+#: Reductions by index, which add, average, multiply or choose as they are told.
+REDUCED_BY_INDEX = names("scatter_reduce index_reduce segment_reduce scatter")
 #: Averages: the number of terms is not what ones give.
 AVERAGED = names("""
     mean nanmean avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
@@ -61,15 +63,20 @@ class Terms:
     @cached_property
     def length(self) -> Tensor:
         """How many terms: what the operator gives on ones; for averages, the size of the window."""
+        if self.facts.name == "index_reduce":  # has no sum by which to count
+            return torch.bincount(cast(Tensor, self.facts.bound["index"])).max().to(torch.float64) + 1
         if self.facts.name in AVERAGED:
             return torch.tensor(float(_averaged_length(self.facts, self.want)), dtype=torch.float64)
-        return self._on(torch.ones_like, lambda _: 1.0).abs().clamp(min=1.0)
+        ones = self.facts.run_wide(torch.ones_like, lambda _: 1.0, _as_sum(self.facts))[self.index]
+        assert ones is not None
+        return ones.abs().clamp(min=1.0)
 
     @cached_property
     def walk(self) -> Tensor:
         """The root of the sum of squares: how far partial sums of random signs wander from 0."""
         squares = self._on(lambda value: value.abs().square(), lambda number: number * number).abs()
-        return (squares / self.length).sqrt() if self.facts.name in AVERAGED else squares.sqrt()
+        averaged = self.facts.name in AVERAGED or bool(_as_sum(self.facts))
+        return (squares / self.length).sqrt() if averaged else squares.sqrt()
 
     @cached_property
     def coherent(self) -> Tensor:
@@ -86,7 +93,25 @@ def is_sum(facts: CallFacts) -> bool:
     """Whether the call adds up products or averages; a scatter or index reduction only when it is asked to add."""
     if facts.name not in COUNTED and facts.name not in AVERAGED:
         return False
-    return facts.bound.get("reduce") in (None, "sum", "add")
+    if facts.name in ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"):
+        return facts.bound.get("mode") in (0, 1)
+    return facts.bound.get("reduce") in (None, "sum", "add", "mean")
+
+
+def is_product(facts: CallFacts) -> bool:
+    """Whether the call multiplies elements up by index."""
+    return facts.name in REDUCED_BY_INDEX and facts.bound.get("reduce") in ("prod", "multiply")
+
+
+def _as_sum(facts: CallFacts) -> dict[str, object]:
+    """The arguments that make a mean or a product by index a sum, so that ones count the terms."""
+    if facts.name in REDUCED_BY_INDEX and facts.bound.get("reduce") in ("mean", "prod"):
+        return {"reduce": "sum"}
+    if facts.bound.get("reduce") == "multiply":
+        return {"reduce": "add"}
+    if facts.name in ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only") and facts.bound["mode"] == 1:
+        return {"mode": 0}
+    return {}
 
 
 def element_bound(of: Terms, declared: torch.dtype, column: str) -> Tensor:

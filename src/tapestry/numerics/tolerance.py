@@ -15,12 +15,15 @@ from tapestry.numerics.exact import is_exact
 from tapestry.numerics.facts import CallFacts
 from tapestry.numerics.formats import accumulation_dtype, smallest_normal, unit_roundoff
 from tapestry.numerics.formulas import FORMULAS, FormulaCall
+from tapestry.numerics.normwise import ALLOWED_FACTOR, NORMWISE
 from tapestry.numerics.products import Terms
 
 EXACT = "exact"
 ELEMENTWISE = "elementwise"
 SUM = "sum of products"
 COMPOSITE = "composite"
+PRODUCT = "product"
+NORMWISE_KIND = "in norm"
 GRID = "grid"
 INTERPOLATION = "interpolation"
 UNKNOWN = "unknown: scaled by the source"
@@ -48,8 +51,12 @@ def class_of(facts: CallFacts) -> str:
         return _class_of_complex(facts)
     if facts.name in FORMULAS:
         return COMPOSITE
+    if products.is_product(facts):
+        return PRODUCT
     if products.is_sum(facts):
         return SUM
+    if facts.name in NORMWISE:
+        return NORMWISE_KIND
     if elementwise.known(facts):
         return ELEMENTWISE
     if facts.name in _GRIDS:
@@ -64,6 +71,8 @@ def _class_of_complex(facts: CallFacts) -> str:
         return SUM
     if facts.name in _COMPLEX_ELEMENTWISE and facts.bound.get("alpha", 1) == 1:
         return ELEMENTWISE
+    if facts.name in NORMWISE:
+        return NORMWISE_KIND
     return UNKNOWN_POINTWISE if torch.Tag.pointwise in facts.target.tags else UNKNOWN
 
 
@@ -80,9 +89,11 @@ class Tolerance:
     @cached_property
     def kind(self) -> str:
         kind = class_of(self.facts)
-        if kind != COMPOSITE or self.want.numel() == 0:
+        if self.want.numel() == 0:
             return kind
-        return UNKNOWN if self._composite("careful") is None else COMPOSITE
+        if kind == COMPOSITE and self._composite("careful") is None:
+            kind = NORMWISE_KIND if self.facts.name in NORMWISE else UNKNOWN
+        return UNKNOWN if kind == NORMWISE_KIND and self._normwise is None else kind
 
     @property
     def unit(self) -> float:
@@ -119,11 +130,21 @@ class Tolerance:
             bound = self._composite(column)
             assert bound is not None
             return bound
+        if self.kind == NORMWISE_KIND:
+            assert self._normwise is not None
+            return self._normwise * (self.unit * (ALLOWED_FACTOR if column == "allowed" else 1.0))
+        if self.kind == PRODUCT:
+            return self.terms.length * self.want.abs() * self.unit
         if self.kind == GRID:
             return _largest(self.want) * (_GRID_UNITS * self.unit)
         if self.kind == INTERPOLATION:
             return self._interpolation()
         return self._unknown()
+
+    @cached_property
+    def _normwise(self) -> Tensor | None:
+        size = NORMWISE[self.facts.name](self.facts, self.index, self.want)
+        return None if size is None else size.abs()
 
     def _composite(self, column: str) -> Tensor | None:
         return self._careful_formula if column == "careful" else self._allowed_formula

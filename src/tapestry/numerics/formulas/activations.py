@@ -10,17 +10,18 @@ from tapestry.numerics.formulas.call import Formula, FormulaCall
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al., arXiv 1706.02515
 
 
-def _sigmoid_of(x: Bounded) -> Bounded:
+def sigmoid_of(x: Bounded) -> Bounded:
+    """1 / (1 + exp(-x)): right at both ends, where exp overflows to infinity or vanishes."""
     return x.arithmetic.constant(1.0) / ((-x).exp() + 1.0)
 
 
 def _sigmoid(call: FormulaCall) -> tuple[Bounded, ...]:
-    return (_sigmoid_of(call.value("self")),)
+    return (sigmoid_of(call.value("self")),)
 
 
 def _silu(call: FormulaCall) -> tuple[Bounded, ...]:
     x = call.value("self")
-    return (x * _sigmoid_of(x),)
+    return (x * sigmoid_of(x),)
 
 
 def _gelu(call: FormulaCall) -> tuple[Bounded, ...]:
@@ -91,7 +92,7 @@ def _glu(call: FormulaCall) -> tuple[Bounded, ...]:
     dim = int(call.number("dim", -1))
     half = x.value.shape[dim] // 2
     left, right = (x.apply(lambda tensor, s=start: tensor.narrow(dim, s, half)) for start in (0, half))
-    return (left * _sigmoid_of(right),)
+    return (left * sigmoid_of(right),)
 
 
 def _softsign(call: FormulaCall) -> tuple[Bounded, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import pi
+
 import torch
 
 from tapestry.numerics.bounded import Bounded
@@ -57,7 +59,27 @@ def _lerp(call: FormulaCall) -> tuple[Bounded, ...]:
 def _logaddexp(call: FormulaCall) -> tuple[Bounded, ...]:
     left, right = call.value("self"), call.value("other")
     gap = (left - right).abs()
-    return (left.maximum(right) + (-gap).exp().log1p(),)
+    return (left.maximum(right) + (-gap).exp().log1p_by_log(),)
+
+
+def _logaddexp2(call: FormulaCall) -> tuple[Bounded, ...]:
+    left, right = call.value("self"), call.value("other")
+    small = ((-(left - right).abs()).exp2()).log1p_by_log() * 1.4426950408889634  # 1 / log 2
+    return (left.maximum(right) + small,)
+
+
+def _sinc(call: FormulaCall) -> tuple[Bounded, ...] | None:
+    if _has_complex(call):
+        return None
+    angle = call.value("self") * pi
+    one = angle.arithmetic.exact(torch.ones((), dtype=torch.float64))
+    return (one.where(angle.value == 0, angle.sin() / angle),)
+
+
+def _ldexp(call: FormulaCall) -> tuple[Bounded, ...] | None:
+    if _has_complex(call):
+        return None
+    return (call.value("self") * call.value("other").exp2(),)
 
 
 def _cross(call: FormulaCall) -> tuple[Bounded, ...] | None:
@@ -83,6 +105,10 @@ FORMULAS: dict[str, Formula] = {
     "addcdiv": _addcdiv,
     "lerp": _lerp,
     "logaddexp": _logaddexp,
+    "logaddexp2": _logaddexp2,
+    "sinc": _sinc,
+    "special_sinc": _sinc,
+    "ldexp": _ldexp,
     "cross": _cross,
     "linalg_cross": _cross,
 }

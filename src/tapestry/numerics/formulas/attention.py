@@ -30,12 +30,16 @@ def _softmax(call: FormulaCall) -> tuple[Bounded, ...]:
     return (softmax_of(call.value("self"), int(call.number("dim", -1))),)
 
 
-def _log_softmax(call: FormulaCall) -> tuple[Bounded, ...]:
-    x, dim = call.value("self"), int(call.number("dim", -1))
+def log_softmax_of(x: Bounded, dim: int) -> Bounded:
+    """(x - max) - log(sum exp(x - max))."""
     if x.value.numel() == 0 or x.value.dim() == 0:
-        return (Bounded(torch.zeros_like(x.value), torch.zeros_like(x.value), x.arithmetic),)
+        return Bounded(torch.zeros_like(x.value), torch.zeros_like(x.value), x.arithmetic)
     shifted = _shifted(x, dim)
-    return (_less_rounded(x, shifted - shifted.exp().sum(dim).log(), dim),)
+    return _less_rounded(x, shifted - shifted.exp().sum(dim).log(), dim)
+
+
+def _log_softmax(call: FormulaCall) -> tuple[Bounded, ...]:
+    return (log_softmax_of(call.value("self"), int(call.number("dim", -1))),)
 
 
 def _less_rounded(x: Bounded, result: Bounded, dim: int) -> Bounded:
@@ -49,7 +53,7 @@ def _logsumexp(call: FormulaCall) -> tuple[Bounded, ...] | None:
     x = call.value("self")
     dims = call.dims("dim", x.value.dim())
     if x.value.numel() == 0 or x.value.dim() == 0:
-        return None
+        return (x.widened(4 * x.arithmetic.unit * x.value.abs()),)
     top = x.value.amax(dims, keepdim=True)
     shift = x.arithmetic.exact(torch.where(torch.isfinite(top), top, 0.0))
     return (call.reduced((x - shift).exp().sum(dims).log() + shift, dims),)

@@ -100,8 +100,26 @@ def _batch_norm_of_batch(call: FormulaCall) -> tuple[Bounded | None, ...]:
     spread, mean = variance(x, (0, *range(2, rank)), 0.0)
     rstd = (spread + call.number("eps", 1e-5)).rsqrt()
     result = _scaled(centred(x, mean) * rstd, call.optional("weight"), call.optional("bias"), channels)
-    kept = tuple(entry.apply(lambda tensor: tensor.reshape(-1)) for entry in (mean, rstd))
-    return (result, *kept, None, None)
+    mean, spread, rstd = (entry.apply(lambda tensor: tensor.reshape(-1)) for entry in (mean, spread, rstd))
+    return (result, mean, rstd, *_running(call, mean, spread, x))
+
+
+def _running(call: FormulaCall, mean: Bounded, spread: Bounded, x: Bounded) -> tuple[Bounded | None, ...]:
+    """The running statistics after a batch: (1 - momentum) old + momentum new, the variance unbiased."""
+    count = x.value.numel() // x.value.shape[1]
+    olds = (call.optional("running_mean"), call.optional("running_var"))
+    if "momentum" not in call.bound or count < 2 or any(old is None for old in olds):
+        return (None, None)
+    momentum, unbiased = call.number("momentum", 0.1), spread * (count / (count - 1))
+    return tuple(
+        None if old is None else old * (1 - momentum) + new * momentum
+        for old, new in zip(olds, (mean, unbiased), strict=True)
+    )
+
+
+def _batch_norm_with_update(call: FormulaCall) -> tuple[Bounded | None, ...]:
+    result, mean, rstd, *running = _batch_norm_of_batch(call)
+    return (result, mean, rstd, None, *running)
 
 
 def _batch_norm(call: FormulaCall) -> tuple[Bounded | None, ...] | None:
@@ -130,5 +148,8 @@ FORMULAS: dict[str, Formula] = {
     "_native_batch_norm_legit": _batch_norm,
     "_native_batch_norm_legit_no_training": _batch_norm,
     "cudnn_batch_norm": _batch_norm,
+    "_native_batch_norm_legit_functional": _batch_norm,
+    "_batch_norm_with_update": _batch_norm_with_update,
+    "_batch_norm_with_update_functional": _batch_norm_with_update,
     "_batch_norm_no_update": _batch_norm,
 }
