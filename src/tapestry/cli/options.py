@@ -7,12 +7,8 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="demo:minilm, zoo:NAME, hf:DIR, FILE.pt2 or FILE.py:FACTORY.", show_default=False
-    ),
-]
+MODELS = "demo:minilm, zoo:NAME, hf:DIR, FILE.pt2 or FILE.py:FACTORY."
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS, show_default=False)]
 TrustPickle = Annotated[
     bool, typer.Option("--trust-pickle", help="Unpickle a .pt2 file that needs it: runs whatever code it holds.")
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,21 +15,37 @@ from tapestry.cli.console import number, out, progress, size, table
 from tapestry.cli.documents import CarveDocument, LeftOutDocument, write_json
 from tapestry.cli.environment import environment
 from tapestry.cli.preflight import check_outputs, check_suite_path
+from tapestry.errors import UsageError
+
+if TYPE_CHECKING:
+    from tapestry.suite.case import Suite
+
+Progress = Callable[[str, int, int], None]
 
 
 def carve(
-    model: options.Model,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help=f"{options.MODELS} Not needed with --schema.", show_default=False),
+    ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to store the suite.")] = Path(
         "suite"
     ),
     budget: Annotated[int, typer.Option("--budget", metavar="MIB", help="Room for activations, in MiB.", min=1)] = 512,
     variants: options.Variants = 24,
+    schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--schema",
+            metavar="OP",
+            help="Instead of a model: an operator (aten.conv2d.default, aten.add), with calls made from its schema; "
+            "repeatable, or several with commas.",
+        ),
+    ] = None,
     json: options.Json = None,
     trust_pickle: options.TrustPickle = False,
 ) -> None:
     """Run MODEL on its inputs and store a suite of operator tests."""
-    from tapestry.cli.modelling import capture_model, load
-    from tapestry.suite.carve import carve as carve_program
     from tapestry.suite.derived import with_variants
     from tapestry.suite.store import save_suite
     from tapestry.suite.variants.derive import Budget
@@ -36,10 +53,11 @@ def carve(
     begin = time.perf_counter()
     check_outputs(json)
     check_suite_path(output)
-    loaded = load(model, trust_pickle)
-    program = capture_model(loaded)
+    ops = [op.strip() for entry in schema or () for op in entry.split(",") if op.strip()]
+    if bool(model) == bool(ops):
+        raise UsageError(f"expected a MODEL or --schema OP, got {'both' if model else 'neither'}")
     with progress() as tell:
-        suite = carve_program(program, loaded.inputs, budget << 20, eager=loaded.module, progress=tell)
+        suite = _of_schema(ops, tell) if ops else _of_model(model or "", budget << 20, trust_pickle, tell)
         if variants:
             suite = with_variants(suite, Budget(cases=variants), progress=tell)
     stored = save_suite(suite, output)
@@ -57,6 +75,10 @@ def carve(
         f"eager {number(info.eager_seconds)} s, carved run {number(info.carve_seconds)} s "
         f"({number(info.carve_seconds / max(info.eager_seconds, 1e-9))} times), oracle {number(info.finish_seconds)} s"
     )
+    if ops:
+        for entry in suite.left_out:
+            if not entry.key:
+                out.print(f"left out: {entry.op}: {entry.reason}")
     left = [LeftOutDocument(entry.op, entry.samples, entry.reason) for entry in suite.left_out]
     over = [entry for entry in left if "budget" in entry.reason]
     if over:
@@ -72,3 +94,18 @@ def carve(
                 finish_seconds=info.finish_seconds, left_out=left, variants=derived.total(),
             ),
         )  # fmt: skip
+
+
+def _of_model(model: str, budget: int, trust_pickle: bool, tell: Progress) -> Suite:
+    from tapestry.cli.modelling import capture_model, load
+    from tapestry.suite.carve import carve as carve_program
+
+    loaded = load(model, trust_pickle)
+    program = capture_model(loaded)
+    return carve_program(program, loaded.inputs, budget, eager=loaded.module, progress=tell)
+
+
+def _of_schema(ops: list[str], tell: Progress) -> Suite:
+    from tapestry.suite.from_schema import carve_schema
+
+    return carve_schema(ops, progress=tell)
