@@ -56,8 +56,10 @@ def cast_like(old: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     info = torch.iinfo(dtype)
     if not dtype.is_signed:
         values = values.abs()
-    return values.clamp(max(info.min, -(2**52)), min(info.max, 2**52)).to(dtype) if values.dtype != torch.bool else (
-        values.to(dtype)
+    return (
+        values.clamp(max(info.min, -(2**52)), min(info.max, 2**52)).to(dtype)
+        if values.dtype != torch.bool
+        else (values.to(dtype))
     )
 
 

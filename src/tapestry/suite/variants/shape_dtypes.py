@@ -107,9 +107,7 @@ def _mixed(call: OpCall, places: list[int]) -> Iterator[Variant]:
         tensors = tuple(
             cast_like(resized(x, (), f"{place}"), other) if place in rest else x for place, x in enumerate(call.tensors)
         )
-        yield Variant(
-            f"dtype 0-d {name_of(other)} operand", Kind.SHAPE, 2, lambda t=tensors: call.with_tensors(t)
-        )
+        yield Variant(f"dtype 0-d {name_of(other)} operand", Kind.SHAPE, 2, lambda t=tensors: call.with_tensors(t))
 
 
 def _scalars(call: OpCall, places: list[int]) -> Iterator[Variant]:

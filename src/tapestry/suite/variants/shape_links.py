@@ -121,14 +121,17 @@ def _link_of(call: OpCall, axis: Axis, left: list[int]) -> Link | None:
             left[0] -= 1
             tried = replace(candidate, step=step)
             resized_call = with_sizes(call, {tried: candidate.size + step}, "trial")
-            if accepts(resized_call) and (not _leaves_equal(call, axis, candidate) or not contradicts(call, resized_call)):
+            if accepts(resized_call) and (
+                not _leaves_equal(call, axis, candidate) or not contradicts(call, resized_call)
+            ):
                 return tried
     return None
 
 
 def _leaves_equal(call: OpCall, axis: Axis, link: Link) -> bool:
     """Whether another tensor has an axis of the same size that the link leaves as it is. Eager may take that without
-    a check and read past an end, as attention does when keys and values differ in length."""
+    a check and read past an end, as attention does when keys and values differ in length.
+    """
     members = {member.tensor for member, _ in link.axes}
     size = _size(call, axis)
     return any(other.tensor not in members and _size(call, other) == size for other in _axes(call))

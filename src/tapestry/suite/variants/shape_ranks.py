@@ -30,8 +30,8 @@ def rank_variants(call: OpCall) -> Iterator[Variant]:
             current = reached
             rank = max((tensor.dim() for tensor in current.tensors), default=0)
             name = f"shape rank {rank} ({direction})"
-            yield Variant(name, Kind.SHAPE, 0 if rank <= 2 or direction == "more" and rank == 3 else 2,
-                          lambda c=current: c)  # fmt: skip
+            first = direction == "more" and rank == 3
+            yield Variant(name, Kind.SHAPE, 0 if rank <= 2 or first else 2, lambda c=current: c)
 
 
 def more(call: OpCall) -> OpCall | None:
@@ -137,7 +137,9 @@ def _shifted(call: OpCall, by: int) -> Iterator[dict[str, object]]:
             dims[attribute.name] = attribute.value + by if attribute.value >= 0 else attribute.value
         elif attribute.role == AttributeRole.DIMS and values is not None:
             moved = [value + by if value >= 0 else value for value in values]
-            dims[attribute.name] = [0, *moved] if attribute.name == "dims" and _permutes(call, values) and by > 0 else moved
+            dims[attribute.name] = (
+                [0, *moved] if attribute.name == "dims" and _permutes(call, values) and by > 0 else moved
+            )
         elif attribute.role == AttributeRole.SHAPE and values and attribute.given:
             shapes[attribute.name] = [2, *values] if by > 0 else values[1:]
     dims = {name: value for name, value in dims.items() if _given(call, name)}

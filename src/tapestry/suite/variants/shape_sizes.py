@@ -18,7 +18,6 @@ from tapestry.suite.variants.shape_links import Link, with_sizes
 from tapestry.suite.variants.shape_trial import (
     TRIAL_ELEMENTS,
     VARIANT_BYTES,
-    accepts,
     first_accepted,
     result_shapes,
 )
@@ -60,29 +59,38 @@ def label(link: Link) -> str:
 
 
 def _proposals(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Sized]:
+    if not linked:
+        return
+    yield from _each(linked)
+    yield from _together(call, linked)
+    for size in _LONG:
+        yield from (Sized(f"{label(link)}={size}", 2, _long(call, linked, link, size)) for link in linked)
+
+
+def _each(linked: tuple[Link, ...]) -> Iterator[Sized]:
+    """Each link by itself at the sizes that are most often forgotten."""
     for link in linked:
         for size in _EACH_FIRST:
             if size != link.size:
-                rank = 0 if size == 0 else 1 if size == 1 else 2
-                yield Sized(f"{label(link)}={size}", rank, {link: _fitting(link, size)})
+                yield Sized(f"{label(link)}={size}", min(size, 2), {link: _fitting(link, size)})
         if link.step > 1:
             yield Sized(f"{label(link)}={2 * link.step}", 2, {link: 2 * link.step})
+
+
+def _together(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Sized]:
+    """All links at once: alike, all different, in turns."""
     for size in (0, 1, 2, 3) if len(linked) > 1 else ():
         sizes = {link: _fitting(link, size) for link in linked}
         yield Sized(f"all={size}", 2, sizes, _fallbacks(sizes))
     sizes = {link: _fitting(link, 3 + 2 * place) for place, link in enumerate(linked)}
-    if sizes:
-        yield Sized("distinct", 0, sizes, _fallbacks(sizes))
+    yield Sized("distinct", 0, sizes, _fallbacks(sizes))
     for turn in range(len(_TURNS)):
         sizes = {link: _TURNS[(turn + 3 * place) % len(_TURNS)] for place, link in enumerate(linked)}
-        while _numel(call, sizes) > TRIAL_ELEMENTS // 8 and max(sizes.values(), default=0) > 4:
+        while _numel(call, sizes) > TRIAL_ELEMENTS // 16 and max(sizes.values()) > 4:
             longest = max(sizes, key=lambda link: sizes[link])
             sizes[longest] = max(3, sizes[longest] // 4)
         sizes = {link: _fitting(link, size) for link, size in sizes.items()}
-        if sizes:
-            yield Sized(f"turn {turn}", 3, sizes, _fallbacks(sizes))
-    for size in _LONG:
-        yield from (Sized(f"{label(link)}={size}", 2, _long(call, linked, link, size)) for link in linked)
+        yield Sized(f"turn {turn}", 3, sizes, _fallbacks(sizes))
 
 
 def _long(call: OpCall, linked: tuple[Link, ...], long: Link, size: int) -> dict[Link, int]:
@@ -169,10 +177,8 @@ def _many(call: OpCall) -> Iterator[Variant]:
 
 
 def _is_elementwise(call: OpCall, proper: list[int]) -> bool:
-    shape = (7,)
-    return result_shapes(flattened(call, proper, shape, "trial")) == (shape,) and accepts(
-        flattened(call, proper, (3, 5), "trial")
-    )
+    shapes = ((7,), (3, 5))
+    return all(result_shapes(flattened(call, proper, shape, "trial")) == (shape,) for shape in shapes)
 
 
 def flattened(call: OpCall, places: list[int], shape: tuple[int, ...], name: str) -> OpCall:
