@@ -16,6 +16,8 @@ _EXTRAS = {
     "nncf": "openvino",
     "executorch": "executorch",
     "transformers": "hf",
+    "expecttest": "schema",
+    "scipy": "schema",
     "jinja2": "report",
 }
 
