@@ -13,14 +13,28 @@ from torch import Tensor
 from tapestry.numerics.arguments import eager_results
 from tapestry.suite.variants.call import Kind, OpCall, Variant
 from tapestry.suite.variants.layout import layout_variants
+from tapestry.suite.variants.quiet import quietly
+from tapestry.suite.variants.shapes import shape_variants
 from tapestry.suite.variants.values import value_variants
 
 #: The version of the generators: raised whenever what a name builds changes.
 GENERATION = 1
 
-Source = Callable[[OpCall], Iterator[Variant]]
-#: Where variants come from.
-SOURCES: tuple[Source, ...] = (value_variants, layout_variants)
+
+@dataclass(frozen=True)
+class Source:
+    """A generator of variants, and the kinds that it makes."""
+
+    kinds: frozenset[Kind]
+    variants: Callable[[OpCall], Iterator[Variant]]
+
+
+#: Where variants come from; those that list their variants at least cost first.
+SOURCES = (
+    Source(frozenset({Kind.VALUES, Kind.NONFINITE}), value_variants),
+    Source(frozenset({Kind.LAYOUT}), layout_variants),
+    Source(frozenset({Kind.SHAPE}), shape_variants),
+)
 #: How many of a kind come before the next of another.
 _SHARE = {Kind.VALUES: 2.0, Kind.NONFINITE: 1.0, Kind.SHAPE: 1.0, Kind.LAYOUT: 1.0, Kind.ATTRIBUTES: 1.0}
 #: The most that one variant may take of the bytes.
@@ -44,7 +58,7 @@ def derive(
     call: OpCall,
     budget: Budget | None = None,
     kinds: Collection[Kind] = frozenset(Kind),
-    sources: tuple[Source, ...] | None = None,
+    sources: tuple[Source, ...] = SOURCES,
 ) -> Iterator[tuple[Variant, OpCall]]:
     """The variants of a call that eager accepts, none equal in content to another or to the call.
 
@@ -55,7 +69,7 @@ def derive(
     seen = {_content(call)}
     shapes = _result_shapes(call)
     cases, used = 0, 0
-    for variant in _in_turn(_all(call, SOURCES if sources is None else sources), kinds):
+    for variant in _in_turn(_all(call, sources, kinds), kinds):
         if cases >= budget.cases or time.monotonic() - started > budget.seconds:
             return
         made = variant.build()
@@ -79,15 +93,16 @@ def derive(
 
 def make(call: OpCall, name: str) -> OpCall:
     """One variant by its name, built without the others. LookupError when the call has none of that name."""
-    for variant in _all(call, SOURCES):
+    for variant in _all(call, SOURCES, frozenset(Kind)):
         if variant.name == name:
             return variant.build()
     raise LookupError(f"{call.target} has no variant {name!r} in generation {GENERATION}")
 
 
-def _all(call: OpCall, sources: tuple[Source, ...]) -> Iterator[Variant]:
+def _all(call: OpCall, sources: tuple[Source, ...], kinds: Collection[Kind]) -> Iterator[Variant]:
     for source in sources:
-        yield from source(call)
+        if not source.kinds.isdisjoint(kinds):
+            yield from source.variants(call)
 
 
 def _in_turn(variants: Iterator[Variant], kinds: Collection[Kind]) -> list[Variant]:
@@ -110,11 +125,12 @@ def _new_bytes(call: OpCall, made: OpCall) -> int:
 
 def _result_shapes(call: OpCall) -> tuple[object, ...] | None:
     """Shapes and dtypes of what eager gives; None where it refuses."""
-    try:
-        results = eager_results(call.target, call.args, call.kwargs)
-    except Exception:  # the point is that eager refuses, whatever it raises
-        return None
-    return tuple(None if result is None else (tuple(result.shape), result.dtype) for result in results)
+    results = quietly(lambda: eager_results(call.target, call.args, call.kwargs))
+    return (
+        None
+        if results is None
+        else tuple(None if result is None else (tuple(result.shape), result.dtype) for result in results)
+    )
 
 
 def _content(call: OpCall) -> bytes:
@@ -139,5 +155,6 @@ def _plain(value: object) -> object:
 def _bits(tensor: Tensor) -> bytes:
     if tensor.numel() == 0 or tensor.layout != torch.strided or tensor.is_quantized:
         return b""
-    dense = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    dense = torch.empty(tensor.numel(), dtype=tensor.dtype)
+    dense.copy_(tensor.detach().reshape(-1))
     return dense.view(torch.uint8).numpy().tobytes()

@@ -29,8 +29,11 @@ _LATER, _CONSTANT = 1, 12
 _PART, _BEYOND = 5, 7
 #: In a list argument the first tensors are varied by themselves, the others only together.
 _ENTRIES = 2
-#: Patterns that fill a whole tensor, too: conditions on all rows at once show only there.
-_WHOLE = 10
+#: Patterns that fill a whole tensor, too: conditions on all rows at once show only there. For the first tensor of a
+#: call, and for a later one.
+_WHOLE, _WHOLE_LATER = 10, 3
+#: Powers of two by which a whole tensor is scaled: its structure stays, its squares and sums leave 16 bits.
+_SCALES = (("scaled-up", 2.0**10), ("scaled-down", 2.0**-12))
 #: Lists for a small parameter beside rows.
 _BRIEF = frozenset({"saturated", "sweep", "near-zero", "extremes", "wide"})
 _NONFINITE = (math.nan, math.inf, -math.inf)
@@ -70,6 +73,18 @@ def _of_tensor(setting: Setting, meaning: TensorMeaning) -> Iterator[Variant]:
         yield from _elements(setting, meaning, _BRIEF)
     else:
         yield from _rows(setting, meaning, patterns.patterns(dtype))
+        if dtype.is_floating_point or dtype.is_complex:
+            yield from _scaled(setting, meaning)
+
+
+def _scaled(setting: Setting, meaning: TensorMeaning) -> Iterator[Variant]:
+    place = meaning.place
+    for rank, (word, scale) in enumerate(_SCALES):
+
+        def build(scale: float = scale) -> OpCall:
+            return setting.filled({place: setting.own(place) * scale})
+
+        yield Variant(_name(meaning, word), Kind.VALUES, 7 + 3 * rank, build)
 
 
 def _name(meaning: TensorMeaning, what: str) -> str:
@@ -145,7 +160,8 @@ def _rows(
                 what = f"{word}.{what}"
             build = _patterned(setting, place, held, part * rows)
             yield Variant(_name(meaning, what), kind, rank + part, build)
-        for position, pattern in enumerate(held[:_WHOLE] if rows > 1 else ()):
+        most = _WHOLE if place == setting.varied[0].place else _WHOLE_LATER
+        for position, pattern in enumerate(held[:most] if rows > 1 else ()):
             what = f"all-{pattern.name}" if word == "rows" else f"all-{word}.{pattern.name}"
             build = _patterned(setting, place, (pattern,), 0)
             yield Variant(_name(meaning, what), kind, rank + 4 + 2 * position, build)
@@ -168,6 +184,10 @@ def _sorted(setting: Setting, meaning: TensorMeaning) -> Iterator[Variant]:
     """Ascending rows: with ties, with wide steps, all equal, and at the ends of the format."""
     place = meaning.place
     dtype = setting.tensors[place].dtype
+    for other in setting.varied:
+        if other.role == Role.DATA:
+            met = _listed(setting, other.place, setting.own(place).reshape(-1), 0)
+            yield Variant(_name(other, f"met-in-{meaning.argument}"), Kind.VALUES, 0, met)
     _, length = setting.row_shape(place)
     ends = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
     ramp = torch.arange(length, dtype=torch.float64)
