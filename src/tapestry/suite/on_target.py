@@ -36,6 +36,7 @@ from tapestry.runtime.device import Buffer
 from tapestry.runtime.module import Compiled, KernelModule
 from tapestry.runtime.resident import Resident
 from tapestry.suite.case import Case, Suite
+from tapestry.suite.composition.judging import judge_graph
 from tapestry.suite.expected import all_finite
 from tapestry.suite.guards import Exact, Guards
 from tapestry.suite.journal import Journal
@@ -135,7 +136,7 @@ def _replay_group(target: Target, suite: Suite, cases: Sequence[Case]) -> Iterat
         compiled = target.compiler.compile(target.backend, graph, info, target.options)
         target.resident.module(compiled.module)
     except TapestryError as error:
-        _revive(target, error)
+        revive(target, error)
         yield from ((case, _failed(case, error)) for case in cases)
         return
     try:
@@ -145,23 +146,25 @@ def _replay_group(target: Target, suite: Suite, cases: Sequence[Case]) -> Iterat
         target.resident.release_module(compiled.module.digest)
 
 
-def _revive(target: Target, error: Exception) -> None:
+def revive(target: Target, error: Exception) -> None:
+    """Start the device again where the error says that it is lost."""
     if isinstance(error, DeviceLostError):
         target.resident.device.restart()
 
 
 def _failed(case: Case, error: Exception) -> CaseResult:
     """The verdict of a case that gave no result."""
-    if isinstance(error, DeviceLostError):
-        return _ended(case, _lost(error), str(error))
-    if isinstance(error, UnsupportedError | InputError):
-        return _ended(case, Verdict.UNSUPPORTED, str(error))
     known = isinstance(error, TapestryError)
-    return _ended(case, Verdict.ERROR, str(error) if known else f"{type(error).__name__}: {error}")
+    return _ended(case, verdict_of(error), str(error) if known else f"{type(error).__name__}: {error}")
 
 
-def _lost(error: DeviceLostError) -> Verdict:
-    return Verdict.TIMEOUT if isinstance(error, DeviceTimeoutError) else Verdict.CRASHED
+def verdict_of(error: Exception) -> Verdict:
+    """What the error that ended a case makes of it."""
+    if isinstance(error, DeviceLostError):
+        return Verdict.TIMEOUT if isinstance(error, DeviceTimeoutError) else Verdict.CRASHED
+    if isinstance(error, UnsupportedError | InputError):
+        return Verdict.UNSUPPORTED
+    return Verdict.ERROR
 
 
 def _ended(case: Case, verdict: Verdict, reason: str, seconds: float = 0.0) -> CaseResult:
@@ -179,7 +182,7 @@ def _replay_case(target: Target, suite: Suite, case: Case, graph: Graph, compile
         inputs = suite.inputs(case)
         got = run_once(target.resident, graph, compiled, inputs)
     except (TapestryError, RuntimeError, ValueError) as error:  # the latter two from a backend's preparation graph
-        _revive(target, error)
+        revive(target, error)
         return _failed(case, error)
     seconds = time.perf_counter() - begin
     judgement = judge_case(suite, case, graph, inputs, got)
@@ -195,7 +198,9 @@ def _replay_case(target: Target, suite: Suite, case: Case, graph: Graph, compile
 def judge_case(
     suite: Suite, case: Case, graph: Graph, inputs: Sequence[torch.Tensor], got: Sequence[torch.Tensor]
 ) -> Judgement:
-    """Judge what a device gave for a case of one call."""
+    """Judge what a device gave for a case; that of several calls by the running error bound of its graph."""
+    if len(graph.calls) != 1:
+        return judge_graph(graph, inputs, got, suite.source(case), suite.oracle(case))
     values: dict[Ref, object] = {Ref(entry.name): tensor for entry, tensor in zip(graph.inputs, inputs, strict=True)}
     (call,) = graph.calls
     args = tuple(resolve(value, values) for value in call.args)
