@@ -41,6 +41,7 @@ _SERIES_ACCURACY = Accuracy(Model(32.0, absolute=2.0**-20), Model(64.0, absolute
 #: Powers that a careful implementation multiplies out.
 #: A constant of the operator, rounded, times the operand.
 _BY_CONSTANT = names("deg2rad rad2deg")
+_LARGEST_PRODUCT = 64.0
 _PLAIN_POWERS = {2.0: CORRECT, 3.0: TWO_STEPS, 1.0: CORRECT, 0.0: CORRECT, -1.0: FUNCTIONS["reciprocal"],
                  -2.0: Accuracy(Model(1.5), Model(4.0)), 0.5: FUNCTIONS["sqrt"], -0.5: FUNCTIONS["rsqrt"]}  # fmt: skip
 
@@ -64,7 +65,7 @@ def bound(facts: CallFacts, want: Tensor, unit: float, stored: float, column: st
     operand = facts.wide.get("self") if _depends_on_x(model) else None
     x = operand.to(torch.float64) if isinstance(operand, Tensor) and not operand.is_complex() else None
     error = model.error(want, x, unit)
-    if facts.name in ("pow", "float_power") and column == "allowed" and _exponent(facts) not in _PLAIN_POWERS:
+    if facts.name in ("pow", "float_power") and column == "allowed" and not _is_multiplied_out(_exponent(facts)):
         error = error + _power_by_logarithm(facts, want, unit)
     return error
 
@@ -74,7 +75,7 @@ def _accuracy(facts: CallFacts) -> Accuracy:
     if name == "angle":  # of a real number: 0 or pi
         return FUNCTIONS["atan2"] if facts.has_complex else CORRECT
     if name == "pow":
-        return _PLAIN_POWERS.get(_exponent(facts), FUNCTIONS["pow"])
+        return _power(_exponent(facts))
     if name in FUNCTIONS:
         return _complex_or(FUNCTIONS[name], facts)
     if name in _CORRECT:
@@ -101,6 +102,17 @@ def _depends_on_x(model: Model) -> bool:
 def _exponent(facts: CallFacts) -> float:
     value = facts.wide.get("exponent")
     return float(value) if isinstance(value, int | float) else torch.nan
+
+
+def _is_multiplied_out(exponent: float) -> bool:
+    """Whether a power is to be had by products: known while compiling, and not large."""
+    return exponent in _PLAIN_POWERS or (exponent.is_integer() and abs(exponent) <= _LARGEST_PRODUCT)
+
+
+def _power(exponent: float) -> Accuracy:
+    if exponent in _PLAIN_POWERS or not _is_multiplied_out(exponent):
+        return _PLAIN_POWERS.get(exponent, FUNCTIONS["pow"])
+    return Accuracy(*(Model(max(16.0, abs(exponent) / 2)),) * 2)  # n - 1 roundings
 
 
 def _power_by_logarithm(facts: CallFacts, want: Tensor, unit: float) -> Tensor:

@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 
 from tapestry.numerics.arguments import argument_types, bind, flatten_result, map_leaves, operator_name, tensors_in
 from tapestry.numerics.float64 import oracle_args
-from tapestry.numerics.formats import is_inexact
+from tapestry.numerics.formats import is_inexact, smallest_normal
 
 _AS_GIVEN: Mapping[str, object] = {}
 
@@ -60,6 +60,12 @@ class CallFacts:
         return bool(sizes) and not any(sizes)
 
     @cached_property
+    def has_subnormal(self) -> bool:
+        """Whether an operand of 16 bits or fewer holds subnormal numbers, which a device may read as zero."""
+        narrow = (entry for entry in tensors_in((*self.args, *self.kwargs.values())) if _is_narrow(entry))
+        return any(bool(((entry != 0) & (entry.abs() < smallest_normal(entry.dtype))).any()) for entry in narrow)
+
+    @cached_property
     def has_complex(self) -> bool:
         """Whether an operand or a number of the call is complex."""
         values = (*self.args, *self.kwargs.values())
@@ -90,3 +96,7 @@ class CallFacts:
             if isinstance(value, int | float | complex):
                 changed[name] = number(abs(value))
         return flatten_result(self.target(*(map_leaves(leaf, value) for value in args), **changed))
+
+
+def _is_narrow(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() < 4

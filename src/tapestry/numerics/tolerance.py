@@ -110,14 +110,15 @@ class Tolerance:
     def bound(self, column: str) -> Tensor:
         """What each element may be off by; ``column`` is ``careful`` or ``allowed``."""
         if self.kind == SUM:
-            return products.element_bound(self.terms, self.declared, column) + smallest_normal(self.declared)
+            return products.element_bound(self.terms, self.declared, column) + self._floor(column)
         return self._inner(column) + self._output_rounding(column)
 
     def rms_bound(self, keep: Tensor) -> float | None:
         """What the rms error over the kept elements may be; None where only elements count."""
         if self.kind != SUM or int(keep.sum()) < products.RMS_ELEMENTS:
             return None
-        return products.rms_bound(self.terms, self.declared, keep) + smallest_normal(self.declared)
+        floor = self._floor("allowed").expand(keep.shape)[keep]
+        return products.rms_bound(self.terms, self.declared, keep) + float(floor.square().mean().sqrt())
 
     @cached_property
     def terms(self) -> Terms:
@@ -179,11 +180,28 @@ class Tolerance:
         return base + _UNKNOWN_SOURCE * _largest(self.source.to(self.want.dtype) - self.want)
 
     def _output_rounding(self, column: str) -> Tensor:
-        floor = smallest_normal(self.declared)
+        floor = self._floor(column)
         if not products.is_narrow(self.declared):
-            return torch.tensor(floor, dtype=torch.float64)
+            return floor
         units = 1.0 + 2.0**-9 if column == "careful" else 2.0
         return self.want.abs() * (unit_roundoff(self.declared) * units) + floor
+
+    def _floor(self, column: str) -> Tensor:
+        """Absolute room for what is too small for the declared format.
+
+        In a wide format the smallest normal number, which is nothing to the values of a model. Float16's is 6e-5, and
+        so only what must have it gets it: results that are flushed to zero, or all where operands may have been.
+        """
+        smallest = smallest_normal(self.declared)
+        if not products.is_narrow(self.declared):
+            return torch.tensor(smallest, dtype=torch.float64)
+        spacing = torch.tensor(smallest * unit_roundoff(self.declared), dtype=torch.float64)  # half of it
+        if column == "careful":
+            return spacing
+        if self.facts.has_subnormal:
+            return torch.tensor(smallest, dtype=torch.float64)
+        size = self.want.abs()
+        return torch.where(size <= smallest, torch.maximum(size, 2 * spacing), 2 * spacing)
 
 
 def _largest(value: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ _FREE_RESULTS: dict[str, tuple[tuple[int, ...], str]] = {
     "linalg_qr": ((0, 1), "the factors are defined up to signs"),
     "geqrf": ((0, 1), "the factors are defined up to signs"),
     "embedding_bag": ((1, 2, 3), "bookkeeping for the gradient"),
+    "_weight_norm_interface": ((1,), "bookkeeping for the gradient"),
     "_embedding_bag": ((1, 2, 3), "bookkeeping for the gradient"),
     "_embedding_bag_forward_only": ((1, 2, 3), "bookkeeping for the gradient"),
     "_ctc_loss": ((1,), "bookkeeping for the gradient"),

@@ -172,7 +172,7 @@ def _weight_norm(call: FormulaCall) -> tuple[Bounded, ...] | None:
     rank = v.value.dim()
     dims: Sequence[int] = range(rank) if dim == -1 else [d for d in range(rank) if d != dim % rank]
     length = norm_of(v, 2.0, tuple(dims))
-    return None if length is None else (v * (g / length), length)
+    return None if length is None else (v * (g / length), None)
 
 
 FORMULAS: dict[str, Formula] = {

@@ -19,6 +19,8 @@ from tapestry.numerics.facts import CallFacts
 from tapestry.numerics.normwise.size import Size, euclidean
 
 _UNITS = 4.0
+#: 2^-17 in units of float32's roundoff.
+_TAYLOR_UNITS = 128.0
 #: Beyond this a float32 matrix is singular: nothing can be said of its inverse.
 _LARGEST_CONDITION = 2.0**52
 
@@ -176,12 +178,13 @@ def _power(facts: CallFacts, index: int, want: Tensor) -> Tensor | None:
 def _exponential(facts: CallFacts, index: int, want: Tensor) -> Tensor | None:
     """Scaling and squaring: relative to |exp(A)|, n (1 + |A|) for nearly normal matrices.
 
-    N. J. Higham, Functions of Matrices, section 10.2.
+    N. J. Higham, Functions of Matrices, section 10.2. PyTorch's Taylor polynomials for float32 leave up to 2^-17.
     """
     matrix = _matrix(facts, "self")
     if matrix is None:
         return None
-    return _scale(matrix) * (1 + _spectrum(matrix)[..., :1, None]) * euclidean(want, (-2, -1))
+    rounding = _scale(matrix) * (1 + _spectrum(matrix)[..., :1, None])
+    return (rounding + _TAYLOR_UNITS) * euclidean(want, (-2, -1))
 
 
 def _pseudo_inverse(facts: CallFacts, index: int, want: Tensor) -> Tensor | None:
