@@ -10,10 +10,9 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from tapestry.numerics.arguments import eager_results
 from tapestry.suite.variants.call import Kind, OpCall, Variant
 from tapestry.suite.variants.layout import layout_variants
-from tapestry.suite.variants.quiet import quietly
+from tapestry.suite.variants.quiet import eager_or_none
 from tapestry.suite.variants.shapes import shape_variants
 from tapestry.suite.variants.values import value_variants
 
@@ -125,7 +124,7 @@ def _new_bytes(call: OpCall, made: OpCall) -> int:
 
 def _result_shapes(call: OpCall) -> tuple[object, ...] | None:
     """Shapes and dtypes of what eager gives; None where it refuses."""
-    results = quietly(lambda: eager_results(call.target, call.args, call.kwargs))
+    results = eager_or_none(call)
     return (
         None
         if results is None
@@ -139,8 +138,10 @@ def _content(call: OpCall) -> bytes:
     digest.update(repr([_plain(value) for value in call.args]).encode())
     digest.update(repr({name: _plain(call.kwargs[name]) for name in sorted(call.kwargs)}).encode())
     for tensor in call.tensors:
-        digest.update(repr((tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())).encode())
-        digest.update(_bits(tensor))
+        digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
+        if tensor.layout == torch.strided and not tensor.is_quantized:
+            digest.update(repr((tensor.stride(), tensor.storage_offset())).encode())
+            digest.update(_bits(tensor))
     return digest.digest()
 
 
@@ -153,8 +154,6 @@ def _plain(value: object) -> object:
 
 
 def _bits(tensor: Tensor) -> bytes:
-    if tensor.numel() == 0 or tensor.layout != torch.strided or tensor.is_quantized:
-        return b""
     dense = torch.empty(tensor.numel(), dtype=tensor.dtype)
     dense.copy_(tensor.detach().reshape(-1))
     return dense.view(torch.uint8).numpy().tobytes()

@@ -268,6 +268,10 @@ def _decides_shape(target: OpOverload, bound: dict[str, object]) -> bool:
     return name == "bincount" or (name == "one_hot" and bound.get("num_classes") in (None, -1))
 
 
+#: No range: such an index is left as it is. Not every operator checks, so a wrong one could write anywhere.
+_UNKNOWN = (0, -1)
+
+
 def _index_range(
     target: OpOverload, bound: dict[str, object], argument: str, entry: int | None, tensor: Tensor
 ) -> tuple[int, int]:
@@ -279,21 +283,25 @@ def _index_range(
 
 
 def _along_dim(bound: dict[str, object], entry: int | None, tensor: Tensor) -> tuple[int, int]:
-    """``dim`` names the dimension of ``self`` that is indexed; without one, all elements."""
-    own = bound.get("self")
-    if not isinstance(own, Tensor):
-        return _as_seen(bound, entry, tensor)
-    dim = bound.get("dim")
-    if not isinstance(dim, int):
-        return 0, own.numel() - 1
+    """``dim`` names the dimension of ``self`` that is indexed."""
+    own, dim = bound.get("self"), bound.get("dim")
+    if not isinstance(own, Tensor) or not isinstance(dim, int):
+        return _UNKNOWN
     return 0, (own.shape[dim] if own.dim() else 1) - 1
+
+
+def _along_dim_or_flat(bound: dict[str, object], entry: int | None, tensor: Tensor) -> tuple[int, int]:
+    own = bound.get("self")
+    if bound.get("dim") is None and isinstance(own, Tensor):
+        return 0, own.numel() - 1
+    return _along_dim(bound, entry, tensor)
 
 
 def _per_dimension(bound: dict[str, object], entry: int | None, tensor: Tensor) -> tuple[int, int]:
     """Index tensors one per dimension, negative from the end; a bool tensor before takes as many as its rank."""
     own, given = bound.get("self"), bound.get("indices")
     if not isinstance(own, Tensor) or entry is None or not isinstance(given, list | tuple):
-        return _as_seen(bound, entry, tensor)
+        return _UNKNOWN
     before = cast("Sequence[object]", given)[:entry]
     dim = sum(part.dim() if isinstance(part, Tensor) and part.dtype == torch.bool else 1 for part in before)
     size = own.shape[dim]
@@ -314,7 +322,7 @@ def _weight_rows(bound: dict[str, object], entry: int | None, tensor: Tensor) ->
 def _classes(bound: dict[str, object], entry: int | None, tensor: Tensor) -> tuple[int, int]:
     scores = bound.get("self")
     if not isinstance(scores, Tensor) or scores.dim() == 0:
-        return 0, -1
+        return _UNKNOWN
     return 0, scores.shape[0 if scores.dim() == 1 else 1] - 1
 
 
@@ -346,6 +354,7 @@ _RANGES: dict[str, Callable[[dict[str, object], int | None, Tensor], tuple[int, 
     "index_put": _per_dimension,
     "_unsafe_index_put": _per_dimension,
     "_index_put_impl": _per_dimension,
+    "take_along_dim": _along_dim_or_flat,
     "take": _elements,
     "put": _elements,
     "nll_loss": _classes,

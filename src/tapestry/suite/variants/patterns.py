@@ -290,12 +290,12 @@ BOOLEANS = (
 
 @cache
 def patterns(dtype: torch.dtype) -> tuple[tuple[str, int, tuple[Pattern, ...]], ...]:
-    """The sets of rows for a dtype: name, rank, rows. Complex dtypes have none."""
+    """The sets of rows for a dtype: name, rank, rows. Complex dtypes have those of their parts."""
     if dtype == torch.bool:
         return (("rows", 0, BOOLEANS),)
-    if dtype.is_floating_point:
+    if dtype.is_floating_point or dtype.is_complex:
         return (("rows", 0, FINITE), ("large-rows", 9, LARGE), ("nonfinite-rows", 0, NONFINITE))
-    return () if dtype.is_complex else (("rows", 0, INTEGERS),)
+    return (("rows", 0, INTEGERS),)
 
 
 @cache

@@ -13,7 +13,7 @@ from tapestry.suite.variants.call import OpCall
 from tapestry.suite.variants.meaning import TensorMeaning, tensor_meanings
 from tapestry.suite.variants.memory import collapsed, free_shape, laid_like
 from tapestry.suite.variants.patterns import Pattern
-from tapestry.suite.variants.quiet import quietly
+from tapestry.suite.variants.quiet import eager_or_none
 from tapestry.suite.variants.rows import is_elementwise, row_dims
 
 #: Tensors of more bytes keep their values: a variant of them would cost more than it tells.
@@ -117,8 +117,11 @@ def tamed(setting: Setting, build: Callable[[], OpCall]) -> Callable[[], OpCall]
 
 
 def _not_finite(call: OpCall) -> Tensor | None:
-    result: object = quietly(lambda: call.target(*call.args, **call.kwargs))
-    if not isinstance(result, Tensor) or not (result.is_floating_point() or result.is_complex()):
+    results = eager_or_none(call)
+    if results is None or len(results) != 1:
+        return None
+    result = results[0]
+    if result is None or not (result.is_floating_point() or result.is_complex()):
         return None
     # 8-bit floats can't be asked; every value of theirs is a float32
     return ~torch.isfinite(result.float() if result.dtype.itemsize == 1 else result)
