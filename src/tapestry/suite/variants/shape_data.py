@@ -53,14 +53,13 @@ def cast_like(old: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         values = torch.nan_to_num(values.double(), 0.0, 100.0, -100.0)
         peak = float(values.abs().max()) if values.numel() else 0.0
         values = (values * (10.0 if peak < 10 else 1.0)).round()
+    if values.dtype == torch.bool:
+        return values.to(dtype)
     info = torch.iinfo(dtype)
+    wide = values.to(torch.int64)  # the limits need not be numbers of the old dtype
     if not dtype.is_signed:
-        values = values.abs()
-    return (
-        values.clamp(max(info.min, -(2**52)), min(info.max, 2**52)).to(dtype)
-        if values.dtype != torch.bool
-        else (values.to(dtype))
-    )
+        wide = wide.abs()
+    return wide.clamp(max(info.min, -(2**52)), min(info.max, 2**52)).to(dtype)
 
 
 def _drawn(old: torch.Tensor, shape: Sequence[int], source: torch.Generator) -> torch.Tensor:
