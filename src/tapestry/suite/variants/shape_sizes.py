@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 
 import torch
@@ -43,13 +44,16 @@ class Sized:
     fallbacks: tuple[Mapping[Link, int], ...] = ()
 
 
-def size_variants(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Variant]:
-    """Variants of other sizes, for a call whose links are known."""
-    for proposal in _proposals(call, linked):
-        if _numel(call, proposal.sizes) <= TRIAL_ELEMENTS:
-            yield _variant(call, proposal)
-    yield from _reductions(call, linked)
-    yield from _many(call)
+def size_variants(call: OpCall, linked: tuple[Link, ...]) -> tuple[Iterator[Variant], ...]:
+    """Variants of other sizes, for a call whose links are known, by what they change: each link by itself, all at
+    once, one of them very long, all elements together.
+    """
+    return (
+        _variants(call, _each(linked)),
+        _variants(call, _together(call, linked)),
+        chain(_variants(call, _very_long(call, linked)), _reductions(call, linked)),
+        _many(call),
+    )
 
 
 def label(link: Link) -> str:
@@ -58,13 +62,19 @@ def label(link: Link) -> str:
     return f"{axis.tensor}.{axis.dim}" + (f"/{factor}" if factor != 1 else "")
 
 
-def _proposals(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Sized]:
-    if not linked:
-        return
-    yield from _each(linked)
-    yield from _together(call, linked)
+def _variants(call: OpCall, proposals: Iterator[Sized]) -> Iterator[Variant]:
+    for proposal in proposals:
+        if _numel(call, proposal.sizes) <= TRIAL_ELEMENTS:
+            yield _variant(call, proposal)
+
+
+def _very_long(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Sized]:
+    """The first link and the last of the first tensor before the others."""
+    own = [link for link in linked if link.axes[0][0].tensor == 0]
+    first = own[:1] + own[-1:]
     for size in _LONG:
-        yield from (Sized(f"{label(link)}={size}", 2, _long(call, linked, link, size)) for link in linked)
+        for link in linked:
+            yield Sized(f"{label(link)}={size}", 1 if link in first else 3, _long(call, linked, link, size))
 
 
 def _each(linked: tuple[Link, ...]) -> Iterator[Sized]:
@@ -79,6 +89,8 @@ def _each(linked: tuple[Link, ...]) -> Iterator[Sized]:
 
 def _together(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Sized]:
     """All links at once: alike, all different, in turns."""
+    if not linked:
+        return
     for size in (0, 1, 2, 3) if len(linked) > 1 else ():
         sizes = {link: _fitting(link, size) for link in linked}
         yield Sized(f"all={size}", 2, sizes, _fallbacks(sizes))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, zip_longest
 
 from tapestry.suite.variants.call import OpCall, Variant
 from tapestry.suite.variants.shape_base import small
@@ -26,12 +28,22 @@ def shape_variants(call: OpCall) -> Iterator[Variant]:
     with one_thread():
         base = small(call)
         linked = links(base)
-        found = [
-            *rank_variants(base),
-            *size_variants(base, linked),
-            *broadcast_variants(base),
-            *list_variants(base),
-            *dtype_variants(base),
+        columns = [
+            rank_variants(base),
+            *(size_variants(base, linked)),
+            broadcast_variants(base),
+            dtype_variants(base),
+            list_variants(base),
         ]
-    unique = {variant.name: variant for variant in reversed(found)}
-    yield from sorted(unique.values(), key=lambda variant: variant.rank)[:MOST_SHAPES]
+        found = _in_turn([list(column) for column in columns])
+    seen: dict[str, Variant] = {}
+    for variant in found:
+        seen.setdefault(variant.name, variant)
+    for rank, variant in enumerate([*seen.values()][:MOST_SHAPES]):
+        yield replace(variant, rank=rank)
+
+
+def _in_turn(columns: list[list[Variant]]) -> Iterator[Variant]:
+    """The most telling of each module, then the second of each: any budget covers all of them."""
+    ordered = [sorted(column, key=lambda variant: variant.rank) for column in columns]
+    return (variant for variant in chain.from_iterable(zip_longest(*ordered)) if variant is not None)
