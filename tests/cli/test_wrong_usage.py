@@ -12,7 +12,7 @@ from tapestry.cli.app import app
 
 pytestmark = pytest.mark.slow
 
-COMMANDS = ("carve", "replay", "migrate", "explain", "devices", "backends", "doctor")
+COMMANDS = ("carve", "replay", "repro", "migrate", "explain", "devices", "backends", "doctor")
 
 
 def refused(ended: Ended, code: int, *words: str) -> None:

@@ -136,6 +136,28 @@ class AuditDocument(AuditResult, frozen=True, kw_only=True):
     file: str
 
 
+class ReproEntry(msgspec.Struct):
+    """One case. ``folder`` holds its bundle, None where it does not fail; ``runs`` are runs on the device."""
+
+    case: str
+    op: str
+    folder: str | None
+    verdict: Verdict
+    reason: str
+    backend: str
+    runs: int
+    elements_before: int
+    elements_after: int
+
+
+class ReproDocument(Envelope, kw_only=True):
+    """``tapestry repro --json``."""
+
+    suite: str
+    device: str
+    repros: list[ReproEntry]
+
+
 class DeviceDocument(msgspec.Struct):
     """A device, or a kind of device that cannot be used here and why."""
 
@@ -192,6 +214,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "replay": ReplayDocument,
     "audit": AuditDocument,
     "explain": ExplainDocument,
+    "repro": ReproDocument,
     "devices": DevicesDocument,
     "backends": BackendsDocument,
     "doctor": DoctorDocument,

@@ -26,6 +26,8 @@ _MANIFEST = "suite.json"
 #: Tensors files are named by content, so that a new one never overwrites the one that the old manifest names.
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 _TEMPORARY = ".writing-"
+#: A folder with this file is a repro bundle, which has a suite inside.
+_BUNDLE = "repro.json"
 _PAIRS = ".pairs"
 #: Stands for the manifest's own checksum while it is computed.
 _NO_CHECKSUM = "0" * 64
@@ -148,7 +150,12 @@ def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def load_suite(path: Path) -> Suite:
-    """Read a suite. UsageError when there is none; FormatError when it is damaged, truncated or of a newer version."""
+    """Read a suite, or the one in a repro bundle.
+
+    UsageError when there is none; FormatError when it is damaged, truncated or of a newer version.
+    """
+    if (path / _BUNDLE).is_file() and not (path / _MANIFEST).exists():
+        path = path / "suite"
     if not path.is_dir() or not (path / _MANIFEST).exists():
         raise UsageError(
             f"expected a suite (a directory with {_MANIFEST}) at {path}, got none; `tapestry carve` makes one"
