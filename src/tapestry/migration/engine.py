@@ -130,10 +130,10 @@ class Migration:
         for key, target in preferred.by_key.items():
             self.choice.assign(by_key[key], target)
         for entry in _worst(preferred.overruled).values():
-            self._find(by_key[entry.key], str(entry.verdict), "kernel", f"{entry.backend}: {entry.reason}")
+            self._find(by_key[entry.key], str(entry.verdict), "kernel", f"{entry.backend}: {entry.reason}", entry)
         worst = _worst(preferred.result.results)
         for key, entry in worst.items():
-            self._find(by_key[key], str(entry.verdict), "replay", entry.reason)
+            self._find(by_key[key], str(entry.verdict), "replay", entry.reason, entry)
         covered = {entry.key for entry in preferred.result.results}
         untested = {key: nodes for key, nodes in by_key.items() if key not in covered}
         for nodes in untested.values():
@@ -141,15 +141,21 @@ class Migration:
         wrong = {node_id for key in (*worst, *untested) for node_id in by_key[key]}
         return [node_id for node_id in self.program.placeable if node_id not in wrong]
 
-    def _find(self, nodes: Sequence[str], verdict: str, cause: str, reason: str) -> None:
+    def _find(
+        self, nodes: Sequence[str], verdict: str, cause: str, reason: str, shown_by: CaseResult | None = None
+    ) -> None:
         found = [self.program.by_id[node_id] for node_id in nodes]
         ops = [
             self.program.origins[node.origin].op if node.origin in self.program.origins else node.op for node in found
         ]
         sources = [str(node.source) for node in found]
+        case, backend = (shown_by.case, shown_by.backend) if shown_by is not None else ("", "")
         self.findings.append(
-            Finding(tuple(nodes), tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sources)), verdict, cause, reason)
-        )
+            Finding(
+                tuple(nodes), tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sources)), verdict, cause, reason,
+                case=case, backend=backend,
+            )
+        )  # fmt: skip
 
     # -- offloading
 

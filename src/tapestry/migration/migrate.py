@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import torch
 
 from tapestry.backends.compiler import Compiler
@@ -17,6 +18,7 @@ from tapestry.backends.registry import check_kind, default_backend, ready_backen
 from tapestry.errors import UsageError
 from tapestry.migration.coverage import measure_coverage
 from tapestry.migration.engine import Migration, Outcome, Progress, make_target
+from tapestry.migration.repros import with_repros
 from tapestry.migration.result import (
     Blocked,
     Check,
@@ -79,6 +81,7 @@ def migrate(
     eager: Callable[..., object] | None = None,
     variants: int = VARIANTS,
     nonfinite: bool = False,
+    repros: Path | None = None,
 ) -> Migrated:
     """Move a model to a device, operator by operator, with the whole model checked at every step.
 
@@ -87,6 +90,7 @@ def migrate(
     device's kind. ``suite`` is carved from the inputs unless given. Every operator is also tried on up to ``variants``
     other values of the same shapes; with ``nonfinite``, NaN and infinities among them count although the model was
     never seen to have them.
+    ``repros`` is a folder: each finding that a case shows gets a repro bundle there.
     ``journal`` is a folder: a rerun after an interruption goes on from there. ``eager`` is the model that a Program
     was captured from, timed for comparison. Raises EnvironmentProblem when the
     device or the backend is missing, CaptureError or UsageError when model, inputs or journal are unfit; whatever
@@ -113,6 +117,9 @@ def migrate(
         outcome = Migration(program, found, sets, targets, log, progress).run()
         stack.callback(outcome.executable.close)
         result = summarise(program, found, outcome, sets, targets)
+        if repros is not None:
+            findings = with_repros(result.findings, found, to, repros, progress=progress)
+            result = msgspec.structs.replace(result, findings=findings)
         outcome.executable.reset()  # the counting run has moved the state on
         return Migrated(outcome.executable, outcome.placement, result, stack.pop_all())
 

@@ -31,7 +31,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     ``cause`` is ``replay`` (a case), ``program`` (wrong in the whole although its cases pass), ``merge`` (wrong only
     when compiled together; the nodes still run on the target) or ``kernel`` (a hand-written kernel is wrong; its
-    nodes run with another backend, or have another finding).
+    nodes run with another backend, or have another finding). ``case`` names the case of the suite that shows it,
+    ``backend`` whose verdict it is, ``repro`` the folder of its bundle; of a finding without a case they are empty.
     """
 
     nodes: tuple[str, ...]
@@ -41,6 +42,8 @@ class Finding(msgspec.Struct, frozen=True):
     cause: str
     reason: str
     repro: str | None = None
+    case: str = ""
+    backend: str = ""
 
 
 class Latent(msgspec.Struct, frozen=True):

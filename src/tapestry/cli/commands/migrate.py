@@ -44,6 +44,9 @@ def migrate(
     nonfinite: Annotated[
         bool, typer.Option("--nonfinite", help="NaN and infinities decide although the model was not seen to have any.")
     ] = False,
+    repros: Annotated[
+        Path | None, typer.Option("--repro", metavar="DIR", help="Write a repro bundle for every wrong operator.")
+    ] = None,
 ) -> None:
     """Move MODEL to a device step by step, with the whole model checked at every step."""
     from tapestry.cli.modelling import capture_model, load, load_kernel_files
@@ -52,7 +55,7 @@ def migrate(
     from tapestry.suite.journal import remove
 
     begin = time.perf_counter()
-    check_outputs(json, report, output)
+    check_outputs(json, report, output, repros / "bundle" if repros is not None else None)
     check_report(report)
     check_target(to, backend)
     load_kernel_files(kernels or ())
@@ -73,6 +76,7 @@ def migrate(
             eager=loaded.module,
             variants=variants,
             nonfinite=nonfinite,
+            repros=repros,
         ) as moved,
     ):
         facts = loaded.compare(loaded.module, moved.executable) if loaded.compare is not None else ()
@@ -158,6 +162,7 @@ def _show_findings(result: MigrationResult) -> None:
                 ("source", ", ".join(places)),
                 ("found by", _CAUSES.get(entry.cause, entry.cause)),
                 ("reason", entry.reason),
+                ("repro", entry.repro or ""),
             ],
         )
     if result.findings:

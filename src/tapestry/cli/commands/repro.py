@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,13 +43,13 @@ def repro(
     """Reduce a failing case of SUITE on a device, and write it as a directory that anyone can run."""
     from tapestry.cli.modelling import load_kernel_files
     from tapestry.suite.derived import without_variants
-    from tapestry.suite.repro.make import case_of, make_repros
+    from tapestry.suite.repro.make import case_of, folder_name, make_repros
     from tapestry.suite.repro.search import Limits
     from tapestry.suite.store import load_suite
 
     begin = time.perf_counter()
     folder = _checked(case, output, every, replayed)
-    check_outputs(json)
+    check_outputs(json, folder.with_name(f".{folder.name}.bundle"))
     name = check_target(to, backend)
     load_kernel_files(kernels or ())
     loaded = load_suite(suite)
@@ -60,7 +59,7 @@ def repro(
         folders = {case_of(loaded, case).id: folder}
     else:
         failing = _failures(replayed, name) if replayed else _replay(loaded, to, name, backend)
-        folders = {entry: folder / _subfolder(entry) for entry in failing}
+        folders = {entry: folder / folder_name(entry) for entry in failing}
     if not folders:
         out.print(f"no case fails on {name}: nothing was written")
     with progress() as tell:
@@ -87,10 +86,6 @@ def _checked(case: str, output: Path | None, every: bool, replayed: Path | None)
             f"expected a folder for several bundles at {output}, got something else; choose another with -o"
         )
     return output
-
-
-def _subfolder(case: str) -> str:
-    return re.sub(r"[^\w.+=~-]", "-", case)
 
 
 def _failures(path: Path, name: str) -> list[str]:

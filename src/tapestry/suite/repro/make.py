@@ -6,6 +6,7 @@ Not here: the command (cli.commands.repro), and which cases failed (replay).
 from __future__ import annotations
 
 import platform
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,7 +23,7 @@ from tapestry.errors import UsageError
 from tapestry.numerics.judgement import Judgement
 from tapestry.numerics.verdict import Verdict
 from tapestry.program.graph import GraphInput
-from tapestry.program.serial import dtype_name
+from tapestry.program.serial import dtype_name, overload_name
 from tapestry.runtime.names import parse_device_name
 from tapestry.runtime.open import open_device
 from tapestry.runtime.protocol.client import ProtocolDevice
@@ -150,6 +151,11 @@ def case_of(suite: Suite, text: str) -> Case:
     raise UsageError(f"expected a part of one case's name, {text!r} is part of {len(found)}: {names}")
 
 
+def folder_name(case_id: str) -> str:
+    """The name of a folder for a case's bundle beside those of other cases."""
+    return re.sub(r"[^\w.+=~-]", "-", case_id)
+
+
 def _failing(suite: Suite, case: Case, targets: Sequence[Target]) -> tuple[CaseResult, Target | None]:
     """How the case ends, and the target on which it fails; None where it fails on none that takes it.
 
@@ -203,7 +209,7 @@ def _size(subject: Subject) -> Size:
 def _record(case: Case, target: Target, subject: Subject, reduced: Reduction, seconds: float) -> ReproRecord:
     info, judgement = target.resident.device.info, reduced.attempt.judgement
     return ReproRecord(
-        op=case.op,
+        op=_op(reduced.subject, case),
         case=case.id,
         variant=case.variant,
         source=cleaned(case.source_line),
@@ -226,6 +232,11 @@ def _record(case: Case, target: Target, subject: Subject, reduced: Reduction, se
         reductions=dict(reduced.done),
         versions=_versions(),
     )
+
+
+def _op(subject: Subject, case: Case) -> str:
+    """What fails: the only call that is left, or what the case is of."""
+    return overload_name(subject.graph.calls[0].target) if subject.single else case.op
 
 
 def _versions() -> dict[str, str]:
