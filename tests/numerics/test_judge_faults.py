@@ -14,6 +14,8 @@ from torch import Tensor
 
 from tapestry.numerics import flatten_result, judge, oracle
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 Call = tuple[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]]
 

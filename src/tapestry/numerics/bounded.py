@@ -17,6 +17,8 @@ from tapestry.numerics.accuracy import FUNCTIONS, Model
 
 #: Terms of one magnitude (magnitude² >= COHERENCE n walk²), added one by one: n COHERENT_FACTOR eps, at most the limit.
 COHERENCE, COHERENT_FACTOR, COHERENT_LIMIT = 0.99, 0.25, 2048.0
+#: Small terms that large ones swallow, one by one, all round the same way: the constant of plain sums again.
+ALLOWED_SUMS = 2.0
 #: Below this length the probabilistic bound is the larger one.
 COHERENT_FROM = 16
 
@@ -124,6 +126,9 @@ class Bounded:
     def sin(self) -> Bounded:
         return self._rounded(self.value.sin(), self.bound.clamp(max=2.0), "sin", self.value)
 
+    def cos(self) -> Bounded:
+        return self._rounded(self.value.cos(), self.bound.clamp(max=2.0), "cos", self.value)
+
     def power(self, exponent: float) -> Bounded:
         """|x| to a constant power. Around 0 the larger of both ends is taken, where the derivative is useless."""
         size = self.value.abs()
@@ -188,10 +193,12 @@ class Bounded:
         magnitude = self.value.abs().sum(dim, keepdim=True)
         length = self._length(dim)
         own = magnitude * sum_error(length, self.arithmetic.unit)
+        if self.arithmetic.column == "allowed":
+            own = own * ALLOWED_SUMS
         if self.arithmetic.column == "allowed" and length >= COHERENT_FROM:
             squares = self.value.square().sum(dim, keepdim=True)
             one_by_one = magnitude * coherent_error(length, self.arithmetic.unit)
-            own = torch.where(magnitude.square() >= COHERENCE * length * squares, one_by_one, own)
+            own = torch.where(magnitude.square() >= COHERENCE * length * squares, torch.maximum(own, one_by_one), own)
         return self._like(value, carried + own)
 
     def cumsum(self, dim: int) -> Bounded:

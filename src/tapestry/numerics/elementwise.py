@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tapestry.numerics.accuracy import CORRECT, FUNCTIONS, TWO_STEPS, UNKNOWN, Accuracy, Model
 from tapestry.numerics.arguments import names
-from tapestry.numerics.bounded import power_slack
+from tapestry.numerics.bounded import Arithmetic, Bounded, power_slack
 from tapestry.numerics.facts import CallFacts
 
 #: Operators that are one function of the accuracy table under another name.
@@ -38,9 +38,9 @@ _SERIES = names("""
     special_shifted_chebyshev_polynomial_v special_shifted_chebyshev_polynomial_w special_legendre_polynomial_p
     special_laguerre_polynomial_l""")
 _SERIES_ACCURACY = Accuracy(Model(32.0, absolute=2.0**-20), Model(64.0, absolute=2.0**-19))
-#: Powers that a careful implementation multiplies out.
 #: A constant of the operator, rounded, times the operand.
 _BY_CONSTANT = names("deg2rad rad2deg")
+#: Powers that a careful implementation multiplies out.
 _LARGEST_PRODUCT = 64.0
 _PLAIN_POWERS = {2.0: CORRECT, 3.0: TWO_STEPS, 1.0: CORRECT, 0.0: CORRECT, -1.0: FUNCTIONS["reciprocal"],
                  -2.0: Accuracy(Model(1.5), Model(4.0)), 0.5: FUNCTIONS["sqrt"], -0.5: FUNCTIONS["rsqrt"]}  # fmt: skip
@@ -65,9 +65,10 @@ def bound(facts: CallFacts, want: Tensor, unit: float, stored: float, column: st
     operand = facts.wide.get("self") if _depends_on_x(model) else None
     x = operand.to(torch.float64) if isinstance(operand, Tensor) and not operand.is_complex() else None
     error = model.error(want, x, unit)
-    if facts.name in ("pow", "float_power") and column == "allowed" and not _is_multiplied_out(_exponent(facts)):
-        error = error + _power_by_logarithm(facts, want, unit)
-    return error
+    inherited = _INHERITED.get(_AS.get(facts.name, facts.name))
+    if inherited is None or column != "allowed" or facts.has_complex:
+        return error
+    return torch.maximum(error, inherited(facts, want, unit))
 
 
 def _accuracy(facts: CallFacts) -> Accuracy:
@@ -116,8 +117,35 @@ def _power(exponent: float) -> Accuracy:
 
 
 def _power_by_logarithm(facts: CallFacts, want: Tensor, unit: float) -> Tensor:
+    """exp2(y log2 x), on top of a careful power's own error."""
+    if _is_multiplied_out(_exponent(facts)):
+        return torch.zeros((), dtype=torch.float64)
     base, exponent = (torch.as_tensor(facts.wide[name], dtype=torch.float64) for name in ("self", "exponent"))
-    return (want.abs() * power_slack(base, exponent, unit)).nan_to_num(nan=0.0, posinf=0.0)
+    slack = power_slack(base, exponent, unit) + 2 * unit * FUNCTIONS["pow"].allowed.ulps
+    return (want.abs() * slack).nan_to_num(nan=0.0, posinf=0.0)
+
+
+def _tan_by_sin_and_cos(facts: CallFacts, want: Tensor, unit: float) -> Tensor:
+    x = _exact_operand(facts, unit)
+    return (x.sin() / x.cos()).bound
+
+
+def _acosh_by_log(facts: CallFacts, want: Tensor, unit: float) -> Tensor:
+    x = _exact_operand(facts, unit)
+    return (x + (x * x - 1.0).sqrt()).log().bound
+
+
+def _exact_operand(facts: CallFacts, unit: float) -> Bounded:
+    operand = torch.as_tensor(facts.wide["self"], dtype=torch.float64)
+    return Arithmetic(unit, "allowed").exact(operand)
+
+
+#: What a specification defines by another expression: WGSL's accuracy "inherited from".
+_INHERITED: dict[str, Callable[[CallFacts, Tensor, float], Tensor]] = {
+    "pow": _power_by_logarithm,
+    "tan": _tan_by_sin_and_cos,
+    "acosh": _acosh_by_log,
+}
 
 
 def _near_whole(quotient: Tensor, unit: float) -> Tensor:

@@ -31,7 +31,7 @@ from tapestry.numerics.arguments import (
     operator_name,
     tensors_in,
 )
-from tapestry.numerics.formats import is_inexact, wide_dtype
+from tapestry.numerics.formats import is_inexact, to_odd, wide_dtype
 from tapestry.numerics.no_oracle import NoOracle
 
 #: Operators whose result is defined by the declared format; exact, so they run in it.
@@ -253,7 +253,10 @@ def _cast_dtype(name: str, bound: Mapping[str, object]) -> torch.dtype | None:
 
 
 def _through(dtype: torch.dtype, entry: Tensor | None) -> Tensor | None:
-    return None if entry is None else entry.to(dtype).to(wide_dtype(dtype))
+    if entry is None:
+        return None
+    once = to_odd(entry) if entry.dtype == torch.float64 else entry
+    return once.to(dtype).to(wide_dtype(dtype))
 
 
 def _is_narrow(entry: Tensor | None) -> bool:

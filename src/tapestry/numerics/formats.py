@@ -52,6 +52,19 @@ def is_short(value: Tensor) -> Tensor:
     return (value.contiguous().view(torch.int32) & 0x1FFF) == 0
 
 
+def to_odd(value: Tensor) -> Tensor:
+    """Float64 as float32 rounded to odd, from which any narrower format rounds as if from float64.
+
+    S. Boldo and G. Melquiond, Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd,
+    IEEE Trans. Computers 57(4), 2008. PyTorch's own casts from float64 go through float32 and round twice.
+    """
+    single = value.to(torch.float32)
+    inexact = torch.isfinite(single) & (single.to(torch.float64) != value)
+    towards_zero = torch.where(single.abs() > value.abs(), torch.nextafter(single, torch.zeros_like(single)), single)
+    odd = (towards_zero.view(torch.int32) | 1).view(torch.float32)
+    return torch.where(inexact, odd, single)
+
+
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype the oracle computes in: float64, complex128, or the dtype itself where values are exact."""
     if dtype.is_complex:

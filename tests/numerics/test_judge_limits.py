@@ -1,0 +1,364 @@
+"""Right platforms must pass: at the limits of the device specifications, in another order, flushed, fused.
+
+The functions at their limits are written from the specifications in support/at_limit.py, not from the judge's tables.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: SLF001 - names of ATen operators begin with an underscore
+from collections.abc import Callable
+from math import pi, sqrt
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from support.at_limit import ERF_IN_SHADERS, OPENCL, WGSL, Function, divided, off_by, ulp
+from support.judged_calls import Call, seeded
+from tapestry.numerics import Judgement, flatten_result, judge, oracle
+
+pytestmark = pytest.mark.slow
+
+aten = torch.ops.aten
+
+
+def judged(call: Call, got: Any) -> Judgement:
+    target, args, kwargs = call
+    return judge(target, args, kwargs, flatten_result(got), None, oracle(target, args, kwargs))
+
+
+def assert_passes(call: Call, got: Any) -> Judgement:
+    target, args, kwargs = call
+    results = (*flatten_result(got), *flatten_result(target(*args, **kwargs))[1:])
+    outcome = judged(call, results)
+    assert outcome.verdict == "pass", outcome
+    return outcome
+
+
+# Elementary functions.
+
+_EVERYWHERE = torch.cat([torch.linspace(-3.1, 3.1, 400), torch.linspace(-80, 80, 200), seeded(1, 200) * 1e-3])
+_POSITIVE = torch.cat([torch.linspace(0.01, 3, 400), torch.logspace(-30, 30, 200)])
+_DOMAIN: dict[str, Tensor] = {
+    **dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt"), _POSITIVE),
+    "log1p": torch.cat([_POSITIVE, -torch.linspace(0.001, 0.9, 100), seeded(2, 100) * 1e-5]),
+    **dict.fromkeys(("asin", "acos", "atanh"), torch.linspace(-0.999, 0.999, 401)),
+    "acosh": 1 + _POSITIVE,
+    "reciprocal": torch.cat([_POSITIVE, -_POSITIVE]),
+    "tan": torch.linspace(-1.4, 1.4, 301),
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", OPENCL)
+def test_functions_at_the_limit_of_opencl(name: str, seed: int) -> None:
+    x = _DOMAIN.get(name, _EVERYWHERE)
+    assert_passes((getattr(aten, name).default, (x,), {}), OPENCL[name](x, seed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", WGSL)
+def test_functions_at_the_limit_of_wgsl(name: str, seed: int) -> None:
+    x = _DOMAIN.get(name, _EVERYWHERE)
+    outcome = assert_passes((getattr(aten, name).default, (x,), {}), WGSL[name](x, seed))
+    assert outcome.imprecise or name == "rsqrt"
+
+
+@pytest.mark.parametrize("name", WGSL)
+def test_functions_far_beyond_the_limit_fail(name: str) -> None:
+    x = _DOMAIN.get(name, _EVERYWHERE)
+    function = WGSL[name]
+    beyond = Function(function.exact, lambda y, x: 3 * function.error(y, x))
+    assert judged((getattr(aten, name).default, (x,), {}), beyond(x)).verdict == "fail"
+
+
+@pytest.mark.parametrize("ulps", [2.5])
+def test_division_at_the_limit(ulps: float) -> None:
+    left, right = seeded(3, 500) * 100, seeded(4, 500)
+    assert assert_passes((aten.div.Tensor, (left, right), {}), divided(left, right)).imprecise
+
+
+def test_erf_as_shaders_have_it() -> None:
+    assert assert_passes((aten.erf.default, (_EVERYWHERE,), {}), ERF_IN_SHADERS(_EVERYWHERE)).imprecise
+
+
+def test_powers_as_wgsl_defines_them() -> None:
+    base, exponent = seeded(5, 500).abs() * 10 + 0.01, seeded(6, 500) * 3
+    logarithm = WGSL["log2"](base)
+    got = WGSL["exp2"](exponent * logarithm, 1)
+    assert assert_passes((aten.pow.Tensor_Tensor, (base, exponent), {}), got).imprecise
+    exact = base.double() ** exponent.double()
+    assert_passes((aten.pow.Tensor_Tensor, (base, exponent), {}), off_by(exact, 16 * ulp(exact), 2))
+
+
+@pytest.mark.parametrize(("name", "ulps"), [("atan2", 6), ("atan2", 4096), ("hypot", 4)])
+def test_functions_of_two_at_the_limit(name: str, ulps: float) -> None:
+    left, right = seeded(7, 500) * 30, seeded(8, 500)
+    exact = getattr(torch, name)(left.double(), right.double())
+    assert_passes((getattr(aten, name).default, (left, right), {}), off_by(exact, ulps * ulp(exact), 3))
+
+
+# Composites from such functions.
+
+
+def exp(x: Tensor) -> Tensor:
+    return WGSL["exp"](x, 11)
+
+
+def tanh(x: Tensor) -> Tensor:
+    return WGSL["tanh"](x, 12)
+
+
+def log(x: Tensor) -> Tensor:
+    return WGSL["log"](x, 13)
+
+
+def rsqrt(x: Tensor) -> Tensor:
+    return WGSL["rsqrt"](x, 14)
+
+
+def root(x: Tensor) -> Tensor:
+    return WGSL["sqrt"](x, 15)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return divided(torch.ones_like(x), 1 + exp(-x), 16)
+
+
+def softmax(x: Tensor) -> Tensor:
+    weights = exp(x - x.amax(-1, keepdim=True))
+    return divided(weights, weights.sum(-1, keepdim=True), 17)
+
+
+def log_softmax(x: Tensor) -> Tensor:
+    shifted = x - x.amax(-1, keepdim=True)
+    return shifted - log(exp(shifted).sum(-1, keepdim=True))
+
+
+def normalised(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    centred = x - x.mean(dims, keepdim=True)
+    return centred * rsqrt(centred.square().mean(dims, keepdim=True) + 1e-5)
+
+
+def attention(query: Tensor) -> Tensor:
+    return softmax(query @ query.transpose(-1, -2) * (1 / sqrt(query.shape[-1]))) @ query
+
+
+def lstm_cell(x: Tensor, hidden: Tensor, cell: Tensor, of_input: Tensor, of_hidden: Tensor) -> Tensor:
+    entry, forget, candidate, output = (x @ of_input.t() + hidden @ of_hidden.t()).chunk(4, 1)
+    return sigmoid(output) * tanh(sigmoid(forget) * cell + sigmoid(entry) * tanh(candidate))
+
+
+_OF_INPUT, _OF_HIDDEN = seeded(9, 16, 33) / 6, seeded(10, 16, 4) / 2
+BUILT: dict[str, Callable[[Tensor], tuple[Call, Tensor]]] = {
+    "sigmoid": lambda x: ((aten.sigmoid.default, (x,), {}), sigmoid(x)),
+    "silu": lambda x: ((aten.silu.default, (x,), {}), x * sigmoid(x)),
+    "gelu": lambda x: (
+        (aten.gelu.default, (x,), {}), x * 0.5 * (1 + ERF_IN_SHADERS(x * sqrt(0.5), 18))),
+    "gelu tanh": lambda x: (
+        (aten.gelu.default, (x,), {"approximate": "tanh"}),
+        0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)))),
+    "softplus": lambda x: (
+        (aten.softplus.default, (x,), {}), x.clamp(min=0) + OPENCL["log1p"](exp(-x.abs()), 19)),
+    "mish": lambda x: (
+        (aten.mish.default, (x,), {}), x * tanh(x.clamp(min=0) + OPENCL["log1p"](exp(-x.abs()), 20))),
+    "elu": lambda x: ((aten.elu.default, (x,), {}), torch.where(x > 0, x, exp(x.clamp(max=0)) - 1)),
+    "softmax": lambda x: ((aten._softmax.default, (x, -1, False), {}), softmax(x)),
+    "log_softmax": lambda x: ((aten._log_softmax.default, (x, -1, False), {}), log_softmax(x)),
+    "logsumexp": lambda x: (
+        (aten.logsumexp.default, (x, [1]), {}),
+        log(exp(x - x.amax(1, keepdim=True)).sum(1)) + x.amax(1)),
+    "cross_entropy": lambda x: (
+        (aten.cross_entropy_loss.default, (x, torch.arange(x.shape[0])), {}),
+        -log_softmax(x)[torch.arange(x.shape[0]), torch.arange(x.shape[0])].mean()),
+    "layer_norm": lambda x: (
+        (aten.layer_norm.default, (x, [x.shape[1]], x[0], x[1]), {}), normalised(x, (1,)) * x[0] + x[1]),
+    "rms_norm": lambda x: (
+        (aten.rms_norm.default, (x, [x.shape[1]], x[0], 1e-5), {}),
+        x * rsqrt(x.square().mean(1, keepdim=True) + 1e-5) * x[0]),
+    "group_norm": lambda x: (
+        (aten.group_norm.default, (x.unsqueeze(0), 1), {}), normalised(x.unsqueeze(0), (1, 2))),
+    "batch_norm": lambda x: (
+        (aten._native_batch_norm_legit_no_training.default, (x, x[0], x[1], x[2], x[3].abs(), 0.1, 1e-5), {}),
+        (x - x[2]) * rsqrt(x[3].abs() + 1e-5) * x[0] + x[1]),
+    "std": lambda x: (
+        (aten.std.correction, (x, [1]), {}),
+        root((x - x.mean(1, keepdim=True)).square().sum(1) / (x.shape[1] - 1))),
+    "norm": lambda x: ((aten.linalg_vector_norm.default, (x, 2, [1]), {}), root(x.square().sum(1))),
+    "cosine": lambda x: (
+        (aten.cosine_similarity.default, (x, x.flip(-1)), {}),
+        (x * x.flip(-1)).sum(1) * rsqrt(x.square().sum(1)) * rsqrt(x.flip(-1).square().sum(1))),
+    "attention": lambda x: (
+        (aten.scaled_dot_product_attention.default, (x[None, None],) * 3, {}), attention(x[None, None])),
+    "lstm_cell": lambda x: (
+        (aten.lstm_cell.default, (x, [x[:, :4].tanh(), x[:, 4:8]], _OF_INPUT, _OF_HIDDEN), {}),
+        lstm_cell(x, x[:, :4].tanh(), x[:, 4:8], _OF_INPUT, _OF_HIDDEN)),
+    "bce_with_logits": lambda x: (
+        (aten.binary_cross_entropy_with_logits.default, (x, x.flip(0).sigmoid(), None, None, 0), {}),
+        x.clamp(min=0) - x * x.flip(0).sigmoid() + log(1 + exp(-x.abs()))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 6.0])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", BUILT)
+def test_composites_built_from_functions_at_their_limits(name: str, seed: int, scale: float) -> None:
+    call, got = BUILT[name](seeded(seed, 8, 33) * scale)
+    assert_passes(call, got)
+
+
+# Another order, fused products, flushed and signed zeros.
+
+
+def sequential(terms: Tensor) -> Tensor:
+    """Rows added one term after the other."""
+    total = torch.zeros_like(terms[..., 0])
+    for term in terms.unbind(-1):
+        total = total + term
+    return total
+
+
+def pairwise(terms: Tensor) -> Tensor:
+    while terms.shape[-1] > 1:
+        odd = terms.shape[-1] % 2
+        left, right = terms[..., : terms.shape[-1] - odd : 2], terms[..., 1::2]
+        terms = torch.cat([left + right, terms[..., -1:]], -1) if odd else left + right
+    return terms[..., 0]
+
+
+def blocked(terms: Tensor) -> Tensor:
+    return sequential(torch.stack([sequential(part) for part in terms.split(32, -1)], -1))
+
+
+def shuffled(terms: Tensor) -> Tensor:
+    return sequential(terms[..., torch.randperm(terms.shape[-1], generator=torch.Generator().manual_seed(0))])
+
+
+def fused(terms: Tensor) -> Tensor:
+    """Accumulated with one rounding less, as by fused multiply-add: exact products, sums rounded to float32."""
+    total = torch.zeros_like(terms[..., 0], dtype=torch.float32)
+    for term in terms.double().unbind(-1):
+        total = (total.double() + term).float()
+    return total
+
+
+ORDERS = {"sequential": sequential, "reversed": lambda terms: sequential(terms.flip(-1)), "pairwise": pairwise,
+          "blocked": blocked, "shuffled": shuffled, "fused": fused}  # fmt: skip
+Order = Callable[[Tensor], Tensor]
+
+
+def ordered_softmax(x: Tensor, order: Order) -> Tensor:
+    weights = (x - x.amax(-1, keepdim=True)).exp()
+    return weights / order(weights).unsqueeze(-1)
+
+
+def ordered_norm(x: Tensor, order: Order) -> Tensor:
+    centred = x - (order(x) / x.shape[-1]).unsqueeze(-1)
+    return centred * (order(centred.square()) / x.shape[-1] + 1e-5).rsqrt().unsqueeze(-1)
+
+
+ADDED: dict[str, Callable[[Tensor, Order], tuple[Call, Tensor]]] = {
+    "sum": lambda x, order: ((aten.sum.dim_IntList, (x, [1]), {}), order(x)),
+    "mean": lambda x, order: ((aten.mean.dim, (x, [1]), {}), order(x) / x.shape[1]),
+    "norm": lambda x, order: ((aten.linalg_vector_norm.default, (x, 2, [1]), {}), order(x * x).sqrt()),
+    "mm": lambda x, order: (
+        (aten.mm.default, (x, x.t()), {}), order(x.unsqueeze(1) * x.unsqueeze(0))),
+    "mm fused": lambda x, order: (
+        (aten.mm.default, (x, x.t()), {}), order(x.double().unsqueeze(1) * x.double().unsqueeze(0)).float()),
+    "softmax": lambda x, order: ((aten._softmax.default, (x, 1, False), {}), ordered_softmax(x, order)),
+    "layer_norm": lambda x, order: ((aten.layer_norm.default, (x, [x.shape[1]]), {}), ordered_norm(x, order)),
+    "var": lambda x, order: (
+        (aten.var.correction, (x, [1]), {"correction": 0}),
+        order((x - (order(x) / x.shape[1]).unsqueeze(1)).square()) / x.shape[1]),
+    "logsumexp": lambda x, order: (
+        (aten.logsumexp.default, (x, [1]), {}),
+        order((x - x.amax(1, keepdim=True)).exp()).log() + x.amax(1)),
+    "mse": lambda x, order: (
+        (aten.mse_loss.default, (x, x.flip(1)), {}), order((x - x.flip(1)).square().flatten()) / x.numel()),
+    "cosine": lambda x, order: (
+        (aten.cosine_similarity.default, (x, x.flip(1)), {}),
+        order(x * x.flip(1)) / (order(x * x).sqrt() * order(x.flip(1) * x.flip(1)).sqrt())),
+    "cdist": lambda x, order: (
+        (aten.cdist.default, (x, x.flip(1)), {}), order((x.unsqueeze(1) - x.flip(1)).square()).sqrt()),
+}  # fmt: skip
+VALUES: dict[str, Callable[[int], Tensor]] = {
+    "normal": lambda length: seeded(21, 4, length),
+    "positive": lambda length: seeded(22, 4, length).abs(),
+    "shifted": lambda length: seeded(23, 4, length) + 30,
+    "equal": lambda length: torch.linspace(0.1, 0.2, 4).unsqueeze(1).expand(4, length).contiguous(),
+    "outliers": lambda length: seeded(24, 4, length) * torch.where(seeded(25, 4, length) > 2, 1e3, 1.0),
+}
+
+
+@pytest.mark.parametrize("length", [5, 33, 1000])
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", ADDED)
+def test_sums_in_another_order(name: str, order: str, values: str, length: int) -> None:
+    call, got = ADDED[name](VALUES[values](length), ORDERS[order])
+    assert_passes(call, got)
+
+
+@pytest.mark.parametrize(
+    ("target", "fused_result"),
+    [
+        (aten.addcmul.default, lambda a, b, c: a + b * c),
+        (aten.lerp.Tensor, lambda a, b, c: a + c * (b - a)),
+    ],
+)
+def test_contracted_products(target: Any, fused_result: Callable[..., Tensor]) -> None:
+    a, b, c = (seeded(seed, 500) for seed in (26, 27, 28))
+    exact = fused_result(a.double(), b.double(), c.double())
+    assert_passes((target, (a, b, c), {}), exact.float())
+
+
+def test_layer_norm_as_one_multiply_add() -> None:
+    x = seeded(29, 4, 64) + 3
+    mean, rstd = x.mean(1, keepdim=True), (x.var(1, keepdim=True, correction=0) + 1e-5).rsqrt()
+    assert_passes((aten.layer_norm.default, (x, [64]), {}), (x.double() * rstd + (-mean * rstd).double()).float())
+
+
+TINY = torch.tensor([1e-39, -3e-40, 1.0, -1e-38, 0.5, 1e-44])
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "got"),
+    [
+        (aten.clone.default, (TINY,), None),
+        (aten.mul.Tensor, (TINY, torch.full((6,), 0.5)), None),
+        (aten.add.Tensor, (TINY, TINY), None),
+        (aten.exp.default, (torch.tensor([-100.0, -88.0, 0.0]),), None),
+        (aten.sum.dim_IntList, (TINY.view(2, 3), [1]), None),
+        (aten._softmax.default, (torch.tensor([[0.0, -95.0, -104.0]]), 1, False), None),
+        (aten.relu.default, (TINY,), None),
+    ],
+)
+def test_flushed_subnormals(target: Any, args: tuple[Any, ...], got: None) -> None:
+    right = target(*args)
+    flushed = torch.where(right.abs() < 2.0**-126, 0.0, right)
+    assert_passes((target, args, {}), flushed)
+
+
+def test_flushed_half_operands() -> None:
+    x = torch.tensor([3e-5, 1e-4, 0.25]).half()
+    y = torch.tensor([1e-4, 2e-5, 1e-5]).half()
+    seen = [torch.where(entry.abs() < 2.0**-14, 0.0, entry) for entry in (x, y)]
+    assert_passes((aten.add.Tensor, (x, y), {}), (seen[0] + seen[1]).half())
+
+
+def test_signed_zeros_and_payloads_of_nan() -> None:
+    x = torch.tensor([0.0, -0.0, 1.0])
+    assert_passes((aten.neg.default, (x,), {}), torch.tensor([0.0, -0.0, -1.0]))
+    assert_passes((aten.mul.Tensor, (x, -x), {}), torch.tensor([0.0, -0.0, -1.0]))
+    other = torch.tensor([0x7FC12345], dtype=torch.int32).view(torch.float32)
+    assert_passes((aten.clone.default, (torch.tensor([torch.nan]),), {}), other)
+    assert_passes((aten.exp.default, (torch.tensor([torch.nan]),), {}), -other)
+
+
+def test_ties_of_positions() -> None:
+    x = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
+    assert_passes((aten.argmax.default, (x, 1), {}), torch.tensor([2, 1]))
+    assert judged((aten.argmax.default, (x, 1), {}), torch.tensor([0, 1])).verdict == "fail"
+    values, _ = aten.topk.default(x, 2)
+    assert judged((aten.topk.default, (x, 2), {}), (values, torch.tensor([[2, 1], [2, 0]]))).verdict == "pass"
