@@ -50,7 +50,7 @@ def index_lists(call: OpCall, row: Parameter, value: object) -> Iterator[tuple[s
 
 def _indices(tensor: torch.Tensor) -> Iterator[tuple[str, list[torch.Tensor | None]]]:
     source = generator("index lists")
-    shape = tensor.shape
+    shape = list(tensor.shape)
 
     def at(dim: int, *sizes: int) -> torch.Tensor:
         return (

@@ -5,7 +5,7 @@ Not here: changes to one argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -13,7 +13,7 @@ from tapestry.suite.variants.attributes_binding import as_ints, given, main_tens
 from tapestry.suite.variants.call import OpCall
 from tapestry.suite.variants.shape_data import resized
 
-Changes = dict[str, object]
+Changes = Mapping[str, object]
 
 
 def together(call: OpCall) -> Iterator[tuple[str, Changes]]:
@@ -121,7 +121,10 @@ def _grouped(call: OpCall, kinds: dict[str, str]) -> Iterator[Changes]:
         if not groups or channels % groups:
             continue
         sizes = (channels, 2) if turned else (2 * groups, channels // groups)
-        fitted: Changes = {"groups": groups, "weight": resized(weight, (*sizes, *weight.shape[2:]), f"groups {groups}")}
+        fitted: dict[str, object] = {
+            "groups": groups,
+            "weight": resized(weight, (*sizes, *weight.shape[2:]), f"groups {groups}"),
+        }
         if isinstance(bias, torch.Tensor):
             fitted["bias"] = resized(bias, (2 * groups,), f"groups {groups} bias")
         yield fitted

@@ -15,16 +15,17 @@ from tapestry.suite.variants.meaning import Role, tensor_meanings
 from tapestry.suite.variants.shape_data import cast_like, resized
 from tapestry.suite.variants.shape_trial import accepts
 
+#: Those in which most goes wrong first.
 _DTYPES = (
     torch.float16,
-    torch.bfloat16,
-    torch.float64,
-    torch.float32,
-    torch.int64,
     torch.int32,
-    torch.int8,
+    torch.bfloat16,
     torch.uint8,
+    torch.int64,
     torch.bool,
+    torch.float64,
+    torch.int8,
+    torch.float32,
     torch.int16,
 )
 #: Dtypes of the first and the second operand.

@@ -69,12 +69,13 @@ def _variants(call: OpCall, proposals: Iterator[Sized]) -> Iterator[Variant]:
 
 
 def _very_long(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Sized]:
-    """The first link and the last of the first tensor before the others."""
+    """The first and the last link of the first tensor before the others; more than a dispatch covers first."""
     own = [link for link in linked if link.axes[0][0].tensor == 0]
     first = own[:1] + own[-1:]
     for size in _LONG:
         for link in linked:
-            yield Sized(f"{label(link)}={size}", 1 if link in first else 3, _long(call, linked, link, size))
+            rank = (1 if size > 65_535 else 3) if link in first else 4
+            yield Sized(f"{label(link)}={size}", rank, _long(call, linked, link, size))
 
 
 def _each(linked: tuple[Link, ...]) -> Iterator[Sized]:

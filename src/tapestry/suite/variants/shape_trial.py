@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import cast
 
@@ -60,7 +60,7 @@ def first_accepted(builds: Iterable[Callable[[], OpCall]]) -> OpCall:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> Generator[None]:
     """Runs PyTorch on one thread: the trials are tiny, and waking other threads costs more than they save."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
