@@ -6,5 +6,7 @@ from __future__ import annotations
 def main() -> None:
     """Entry point of the console script."""
     from tapestry.cli.app import run
+    from tapestry.runtime.openmp import let_threads_sleep
 
+    let_threads_sleep()  # before a command imports torch
     run()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
-import statistics
 import subprocess
 import sys
 
 import pytest
-import torch
 
-from support.host_bench import HostBench, ready
-from tapestry.placement.executable import Executable
-from tapestry.program.capture import capture
-from tapestry.runtime.device import Command
+from support.host_bench import ready
 
 #: Slower than alone by this much at most.
 ALLOWED = 1.3
@@ -63,40 +59,29 @@ def test_the_order_of_imports_does_not_matter(order: tuple[str, ...], request: p
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "pair",
-    [("onnxruntime", "openvino"), ("openvino", "executorch"), ("onnxruntime", "inductor")],
-    ids="-".join,
-)
+    ("opener", "pair"),
+    [
+        ("worker", ("onnxruntime", "openvino")), ("worker", ("openvino", "executorch")),
+        ("worker", ("onnxruntime", "inductor")), ("in-process", ("onnxruntime", "inductor")),
+        ("in-process", ("openvino", "executorch")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)  # fmt: skip
 def test_alternating_two_runtimes_slows_neither(
-    pair: tuple[str, str], host: HostBench, request: pytest.FixtureRequest
+    opener: str, pair: tuple[str, str], request: pytest.FixtureRequest
 ) -> None:
-    """In one worker, each in a row against both in turn; the best of several tries, since the machine is shared."""
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(8))).eval().requires_grad_(False)
-    x = torch.randn(64, 512)
-    program = capture(model, (x,))
-    commands: list[list[Command]] = []
+    """Each in a row against both in turn; the best of several tries, since the machine is shared."""
     for name in pair:
-        executable = host.build(program, ready(name, request.config), worker=True)
-        torch.testing.assert_close(executable(x), model(x), rtol=0, atol=1e-4)
-        commands.append(commands_of(executable))
-    device = host.device(worker=True)
-
-    def seconds(*parts: list[Command]) -> float:
-        return statistics.median(device.time([command for part in parts for command in part], 30))
-
-    one, other = commands
-    ratios = [seconds(one, other) / (seconds(one) + seconds(other)) for _ in range(6)]
+        ready(name, request.config)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    environment.pop("OMP_WAIT_POLICY", None)
+    command = [sys.executable, "-W", "ignore", "-P", "-m", "support.alternating", opener, *pair, str(ALLOWED)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    ratios = json.loads(done.stdout)
     assert min(ratios) < ALLOWED, ratios
-
-
-def commands_of(executable: Executable) -> list[Command]:
-    """The commands of an executable's only region, on the buffers that its last call used."""
-    (step,) = executable.layout.bound_steps
-    slots, decls = executable.layout.slots[step.where], executable.layout.decls
-    inputs = [slots.buffer(ref) if (ref, step.where) in decls else None for ref in step.step.region.inputs]
-    return step.bound.commands(inputs, [slots.buffer(ref) for ref in step.step.region.outputs])
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])

@@ -24,6 +24,7 @@ from tapestry.runtime.drivers.base import Driver
 from tapestry.runtime.drivers.listing import DeviceListing
 from tapestry.runtime.module import ITEM_BYTES, Artifact, KernelModule
 from tapestry.runtime.names import DeviceName
+from tapestry.runtime.openmp import let_threads_sleep
 
 #: What a loader returns: reads the inputs, writes every byte of the outputs. All are flat bytes (format ``B``).
 #: A buffer has one view as long as it lives, so a program may keep what it made of the views it saw last.
@@ -239,7 +240,8 @@ class HostDriver(Driver[npt.NDArray[np.uint8], _Program]):
 
 
 def open_host(name: DeviceName) -> HostDriver:
-    """Opens device ``cpu``."""
+    """Opens device ``cpu``. Call it before torch is imported, and OpenMP's threads sleep between calls."""
+    let_threads_sleep()
     return HostDriver(name)
 
 

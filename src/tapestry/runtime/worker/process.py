@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Generator, Sequence
 from typing import IO
 
+from tapestry.runtime.openmp import VARIABLE
+
 #: How much of a worker's last words is kept, in bytes.
 STDERR_BYTES = 16_384
 #: Seconds that a worker gets to leave by itself before it is killed.
@@ -115,7 +117,7 @@ def worker_environment() -> dict[str, str]:
     Spinning ones slow whatever runs next on the same processors; OpenMP reads this once, when it is loaded.
     """
     paths = [os.path.abspath(entry) for entry in sys.path if not entry.endswith(".zip")]
-    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return {VARIABLE: "PASSIVE", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @contextlib.contextmanager
