@@ -41,7 +41,6 @@ class NoCalls(UnsupportedError):  # noqa: N818
     """No valid call of an overload could be made; the message says why."""
 
 
-@lru_cache(maxsize=64)
 def calls_for(op: str, limit: int = 24) -> tuple[SchemaCall, ...]:
     """At most ``limit`` calls of an overload such as ``aten.conv2d.default``, as different as can be.
 
@@ -60,7 +59,7 @@ def calls_for(op: str, limit: int = 24) -> tuple[SchemaCall, ...]:
     problem = obstacle(target)
     if problem:
         raise NoCalls(f"no call of {op} can be made: {problem}")
-    calls = _all(target)
+    calls = all_calls(target)
     if not calls:
         raise NoCalls(
             f"no call of {op} was found: PyTorch's samples do not make it, and no arguments guessed from "
@@ -69,7 +68,9 @@ def calls_for(op: str, limit: int = 24) -> tuple[SchemaCall, ...]:
     return diverse(calls, limit)
 
 
-def _all(target: OpOverload) -> list[SchemaCall]:
+@lru_cache(maxsize=32)
+def all_calls(target: OpOverload) -> tuple[SchemaCall, ...]:
+    """All calls of an overload that were found and run, as they were found; empty where there is none."""
     calls = screened(target, [list(islice(sampled(target), SAMPLED))], SAMPLED)
     if len(calls) < BASES:
         calls += screened(target, [list(islice(borrowed(target, proposals.meaning), BORROWED))], BORROWED)
@@ -78,7 +79,7 @@ def _all(target: OpOverload) -> list[SchemaCall]:
     calls += screened(target, scenes, CALLS_OF_A_SCENE, outcome_of_guess)
     if len(calls) < BASES:
         calls += screened(target, [list(islice(by_the_way(target), BY_THE_WAY))], BY_THE_WAY)
-    return calls + _additions(target, calls)
+    return (*calls, *_additions(target, calls))
 
 
 def _additions(target: OpOverload, calls: list[SchemaCall]) -> list[SchemaCall]:

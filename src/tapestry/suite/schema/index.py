@@ -62,15 +62,15 @@ def load() -> Mapping[str, tuple[Place, ...]]:
     shipped = files("tapestry.suite.schema") / f"opinfo-{release}.json"
     cached = Path(platformdirs.user_cache_dir("tapestry")) / "opinfo" / f"{torch.__version__}.json"
     for source in (shipped, cached):
-        index = _read(source)
+        index = read(source)
         if index is not None:
             return index.places
     index = build()
-    _write(index, cached)
+    write(index, cached)
     return index.places
 
 
-def _read(source: Any) -> Index | None:
+def read(source: Any) -> Index | None:
     """A stored index, or None where there is none that this version can use: it is then made again."""
     try:
         index = msgspec.json.decode(source.read_bytes(), type=Index)
@@ -79,7 +79,8 @@ def _read(source: Any) -> Index | None:
     return index if index.version == VERSION else None
 
 
-def _write(index: Index, path: Path) -> None:
+def write(index: Index, path: Path) -> None:
+    """Store an index; a reader sees the old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(msgspec.json.encode(index))

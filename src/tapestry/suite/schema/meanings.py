@@ -80,7 +80,9 @@ _TABLE: dict[str, Callable[[Shape, int | None], list[object]]] = {
     **dict.fromkeys(("output_size", "blocksize"), _spatial(4, 3, 8)),
     "scale_factors": _these([2.0], [2.0, 2.0], [2.0, 2.0, 2.0], [1.5, 1.5]),
     **dict.fromkeys(("scales", "scales_d", "scales_h", "scales_w"), _these(2.0, 1.5)),
-    **dict.fromkeys(("groups", "num_layers", "N", "num_groups"), _these(2, 1)),
+    **dict.fromkeys(("groups", "N", "num_groups"), _these(2, 1)),
+    "num_layers": _these(1),
+    "has_biases": _these(True),
     **dict.fromkeys(("C", "HxW", "H", "W"), _these(6, 4, 25)),
     **dict.fromkeys(("group", "upscale_factor", "downscale_factor"), _these(2)),
     **dict.fromkeys(("split_size", "split_sizes", "indices_or_sections", "sections"), _splits),
@@ -103,7 +105,7 @@ _TABLE: dict[str, Callable[[Shape, int | None], list[object]]] = {
     **dict.fromkeys(("threshold", "lambd", "negative_slope", "input_scale", "delta", "margin"), _these(0.3, 1)),
     **dict.fromkeys(("eps", "epsilon"), _these(1e-5, 1e-3)),
     **dict.fromkeys(("momentum", "exponential_average_factor"), _these(0.1, 0.3)),
-    **dict.fromkeys(("p", "pow", "norm_type", "ord"), _these(2, 1, inf, 0.5)),
+    **dict.fromkeys(("p", "pow", "norm_type", "ord"), _these(2, 1, inf, 0.5, "fro")),
     **dict.fromkeys(("dropout", "dropout_p"), _these(0.0, 0.5)),
     **dict.fromkeys(("scale", "output_scale", "max_norm", "rtol", "atol", "tol", "rcond"), _these(0.05, 1.0)),
     **dict.fromkeys(("zero_point", "output_zero_point"), _these(3, 0)),
@@ -161,6 +163,6 @@ def meant(argument: Argument, shape: Sequence[int]) -> list[object]:
     named = _TABLE.get(argument.name)
     values = named(tuple(shape), argument.length) if named else []
     values = [value for value in values if fits(value, argument)]
-    if not values or argument.kind == "bool":
+    if not values:
         values = [value for value in _BY_KIND.get(argument.kind, []) if fits(value, argument)]
     return [*values, None] if argument.optional else values

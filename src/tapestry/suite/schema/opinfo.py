@@ -44,6 +44,7 @@ def entries() -> dict[str, Any]:
     environment = dict(os.environ)
     try:
         with seeded():
+            from torch.testing._internal import common_utils
             from torch.testing._internal.common_methods_invocations import op_db
     except ModuleNotFoundError as error:
         problem = missing(error, "PyTorch's table of operator samples")
@@ -55,6 +56,8 @@ def entries() -> dict[str, Any]:
         os.environ.clear()
         os.environ.update(environment)
         torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
+    # It seeds before each sample, NumPy and all devices too, which takes longer than most samples and outlasts them.
+    common_utils.set_rng_seed = _seed
     return {f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name: info for info in op_db}
 
 
@@ -98,13 +101,17 @@ def samples(info: Any, dtype: torch.dtype) -> Iterator[tuple[tuple[object, ...],
         return
 
 
+def _seed(seed: int = _SEED) -> None:
+    # The generator's own method: torch.manual_seed asks every other device, too, which takes milliseconds.
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+
+
 @contextmanager
 def seeded() -> Generator[None]:
     """Fixed random numbers and no warnings inside; the caller's random state comes back afterwards."""
     python_state, torch_state = random.getstate(), torch.default_generator.get_state()
-    # The generator's own method: torch.manual_seed asks every other device, too, which takes milliseconds.
-    torch.default_generator.manual_seed(_SEED)
-    random.seed(_SEED)
+    _seed()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

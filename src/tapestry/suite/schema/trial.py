@@ -130,9 +130,9 @@ def _described(result: object) -> list[tuple[torch.Size, torch.dtype]]:
 #: there gives different results. As bytes: a small number, and one that is huge in each dtype, or NaN.
 _GUARDS = (0x01, 0x7F)
 _GUARD_BYTES = 4096
-#: Operators that may look at the memory beyond a tensor: it is what they are for.
+#: Operators that see how a tensor lies in its storage: it is what they are for, and between guards it lies otherwise.
 _SEE_STORAGE = names(
-    "as_strided as_strided_copy as_strided_scatter resize resize_as set storage_offset sym_storage_offset"
+    "as_strided as_strided_copy as_strided_scatter detach resize resize_as set storage_offset sym_storage_offset"
 )
 
 
