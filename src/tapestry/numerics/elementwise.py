@@ -18,7 +18,7 @@ _AS = {
     "multiply": "mul", "divide": "div", "true_divide": "div", "arctan": "atan", "arcsin": "asin", "arccos": "acos",
     "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "special_erf": "erf",
     "special_erfc": "erfc", "special_exp2": "exp2", "special_expm1": "expm1", "special_log1p": "log1p",
-    "float_power": "pow",
+    "float_power": "pow", "_add_relu": "add", "special_round": "round",
 }  # fmt: skip
 #: One rounding of an exact result.
 _CORRECT = names("""
@@ -27,7 +27,7 @@ _CORRECT = names("""
 _TWO_STEPS = names("xlogy special_xlogy entr special_entr complex polar rrelu rrelu_with_noise native_dropout_backward")
 #: Functions with zeros that are not at 0, or computed by long series: relative, and absolute near those zeros.
 _SERIES = names("""
-    lgamma digamma mvlgamma special_gammaln special_digamma special_psi zeta
+    lgamma digamma mvlgamma special_multigammaln special_gammaln special_digamma special_psi zeta
     special_zeta i0 special_i0 special_i0e special_i1 special_i1e erfinv special_erfinv special_erfcx special_ndtr
     special_ndtri special_log_ndtr special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
     gamma igamma igammac special_gammainc special_gammaincc special_xlog1py
@@ -57,15 +57,16 @@ def bound(facts: CallFacts, want: Tensor, unit: float, stored: float, column: st
 
     ``unit`` is the roundoff computed in, ``stored`` that of the declared dtype, in which a quotient may be rounded.
     """
-    jump = _JUMPS.get(facts.name)
-    if jump is not None and not (facts.name == "div" and facts.bound.get("rounding_mode") is None):
+    name = _AS.get(facts.name, facts.name)
+    jump = _JUMPS.get(name)
+    if jump is not None and not (name == "div" and facts.bound.get("rounding_mode") is None):
         own = CORRECT.careful.error(want, None, unit)
         return own + jump(facts, want, max(unit, stored)) if column == "allowed" else own
     model: Model = getattr(_accuracy(facts), column)
     operand = facts.wide.get("self") if _depends_on_x(model) else None
     x = operand.to(torch.float64) if isinstance(operand, Tensor) and not operand.is_complex() else None
     error = model.error(want, x, unit)
-    inherited = _INHERITED.get(_AS.get(facts.name, facts.name))
+    inherited = _INHERITED.get(name)
     if inherited is None or column != "allowed" or facts.has_complex:
         return error
     return torch.maximum(error, inherited(facts, want, unit))

@@ -28,7 +28,11 @@ _EXACT = names("""
     unsafe_split unsafe_split_with_sizes unsafe_chunk hsplit vsplit dsplit set_data to_dense segment ravel
     logical_not isnan isinf atleast_1d atleast_2d atleast_3d broadcast_tensors
     detach zero diagflat fft_fftshift fft_ifftshift _chunk_cat lu_unpack fractional_max_pool2d fractional_max_pool3d
-    resize_as fractional_max_pool1d squeeze_copy""")
+    resize_as fractional_max_pool1d _stack row_stack
+    squeeze unsqueeze t transpose swapaxes swapdims as_strided set lift data _copy_from _lazy_clone _cast_Float
+    _cast_Double _cast_Half _reshape_from_tensor _to_cpu _to_dense _pin_memory _pad_enum _pad_packed_sequence
+    flatten_dense_tensors unflatten_dense_tensors _add_batch_dim _remove_batch_dim _conj_physical _unique
+    unique_dim_consecutive linalg_matrix_rank requires_grad _aminmax _resize_output _copy_from_and_resize""")
 #: What a reduction by index may be asked to choose; then nothing rounds.
 _CHOICES = frozenset({"amax", "amin", "max", "min"})
 _BAGS = names("embedding_bag _embedding_bag _embedding_bag_forward_only")
@@ -45,7 +49,7 @@ def is_exact(facts: CallFacts) -> bool:
         return True
     if name == "bincount":
         return facts.bound.get("weights") is None
-    if name in ("scatter", "index_put", "put"):
+    if name in ("scatter", "index_put", "_index_put_impl", "put"):
         return facts.bound.get("reduce") is None and not facts.bound.get("accumulate", False)
     return name in _EXACT or torch.Tag.view_copy in facts.target.tags or _returns_view(facts)
 

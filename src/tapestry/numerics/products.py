@@ -38,7 +38,9 @@ COUNTED = names("""
     convolution_overrideable thnn_conv2d slow_conv3d bilinear _trilinear sum nansum sum_to_size cumsum trace
     index_add scatter_add scatter_reduce index_put index_reduce scatter embedding_bag _embedding_bag col2im fold
     mkldnn_linear conv_tbc put _embedding_bag_forward_only segment_reduce _unsafe_masked_index_put_accumulate
-    _unsafe_index_put max_pool2d_with_indices_backward addmm_activation bincount""")
+    _unsafe_index_put _index_put_impl max_pool2d_with_indices_backward bincount
+    _convolution_mode _slow_conv2d_forward slow_conv3d_forward slow_conv_dilated2d slow_conv_dilated3d
+    slow_conv_transpose2d slow_conv_transpose3d _nnpack_spatial_convolution""")
 #: Reductions by index, which add, average, multiply or choose as they are told.
 REDUCED_BY_INDEX = names("scatter_reduce index_reduce segment_reduce scatter")
 #: Averages: the number of terms is not what ones give.

@@ -135,6 +135,11 @@ def _batch_norm(call: FormulaCall) -> tuple[Bounded | None, ...] | None:
     return (result, None, None, None, None)
 
 
+def _batch_norm_with_reserve(call: FormulaCall) -> tuple[Bounded | None, ...] | None:
+    result = _batch_norm(call)
+    return None if result is None else result[:1]
+
+
 FORMULAS: dict[str, Formula] = {
     "layer_norm": _layer_norm,
     "native_layer_norm": _layer_norm,
@@ -144,6 +149,7 @@ FORMULAS: dict[str, Formula] = {
     "native_group_norm": _native_group_norm,
     "instance_norm": _instance_norm,
     "batch_norm": _batch_norm,
+    "_batch_norm_impl_index": _batch_norm_with_reserve,
     "native_batch_norm": _batch_norm,
     "_native_batch_norm_legit": _batch_norm,
     "_native_batch_norm_legit_no_training": _batch_norm,
