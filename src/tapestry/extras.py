@@ -9,6 +9,7 @@ _EXTRAS = {
     "networkx": "bringup",
     "tvm": "tvm",
     "pyopencl": "opencl",
+    "wgpu": "webgpu",
     "onnxruntime": "onnxruntime",
     "onnx": "onnxruntime",
     "onnxscript": "onnxruntime",

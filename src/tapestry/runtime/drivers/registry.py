@@ -18,12 +18,14 @@ from tapestry.runtime.names import DeviceName
 _BUILTIN = {
     "cpu": "tapestry.runtime.drivers.host:open_host",
     "opencl": "tapestry.runtime.drivers.opencl:open_opencl",
+    "webgpu": "tapestry.runtime.drivers.webgpu.driver:open_webgpu",
 }
 _LISTERS = {
     "cpu": "tapestry.runtime.drivers.host:list_host",
     "opencl": "tapestry.runtime.drivers.opencl:list_opencl",
+    "webgpu": "tapestry.runtime.drivers.webgpu.adapters:list_webgpu",
 }
-_PLANNED = ("webgpu", "cuda", "browser", "ws", "wss")
+_PLANNED = ("cuda", "browser", "ws", "wss")
 
 _registered: dict[str, str] = {}
 
