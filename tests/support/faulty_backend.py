@@ -37,7 +37,8 @@ class Fault(msgspec.Struct, frozen=True):
 
     ``kind``: ``wrong``, ``abort``, ``hang``, ``raise``, ``unsupported`` or ``compile``. It shows itself only where
     all of these hold: ``after`` (an operator whose result this one reads) is in the same region; the largest
-    operand is above ``above``; an operand sums to ``sums_to`` (a weight, and so a place).
+    operand is above ``above``; an operand sums to ``sums_to`` (a weight, and so a place); an operand holds NaN
+    (``nan``).
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Fault(msgspec.Struct, frozen=True):
     after: str = ""
     above: float | None = None
     sums_to: float | None = None
+    nan: bool = False
 
 
 class _Payload(msgspec.Struct):
@@ -137,6 +139,8 @@ def load(payload: bytes) -> Callable[[Sequence[memoryview], Sequence[memoryview]
 
 def _shows(fault: Fault, args: tuple[object, ...]) -> bool:
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor) and arg.numel() and arg.is_floating_point()]
+    if fault.nan and not any(bool(tensor.isnan().any()) for tensor in tensors):
+        return False
     if fault.above is not None and not any(float(tensor.max()) > fault.above for tensor in tensors):
         return False
     return fault.sums_to is None or any(abs(float(tensor.sum()) - fault.sums_to) < 1e-4 for tensor in tensors)
