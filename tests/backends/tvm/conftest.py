@@ -1,4 +1,4 @@
-"""Compiles graphs with the backend and runs them through the runtime on a real OpenCL device.
+"""Compiles graphs with the backend and runs them through the runtime on real devices.
 
 Not here: what is tested.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -118,15 +117,17 @@ class Bench:
         return self.run(graph, self.compile(graph), values), want
 
 
-@lru_cache(maxsize=1)
-def _device() -> Device:
-    return open_in_process("opencl:0")
+_DEVICES = [
+    pytest.param("opencl:0", marks=[pytest.mark.opencl, pytest.mark.timeout(300)]),
+    pytest.param("webgpu:0", marks=[pytest.mark.webgpu, pytest.mark.timeout(300)]),
+]
 
 
-@pytest.fixture(scope="session")
-def bench() -> Iterator[Bench]:
+@pytest.fixture(scope="session", params=_DEVICES)
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """One device of each kind; a test that uses it runs on all of them."""
     pytest.importorskip("tvm")
-    device = _device()
+    device = open_in_process(request.param)
     yield Bench(device)
     device.close()
 

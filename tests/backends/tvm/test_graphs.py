@@ -49,8 +49,6 @@ def mlp() -> Graph:
     )
 
 
-@pytest.mark.opencl
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("schedule", ["dlight", "fallback"])
 def test_all_results_come_back_once_or_twice(bench: Any, schedule: Any) -> None:
     graph = mlp()
@@ -67,8 +65,6 @@ def test_all_results_come_back_once_or_twice(bench: Any, schedule: Any) -> None:
     assert {entry.source for entry in compiled.constants} == {"input", "prepared"}
 
 
-@pytest.mark.opencl
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("op", "args"),
     [
@@ -86,8 +82,6 @@ def test_tensors_without_elements(bench: Any, op: Any, args: tuple[Any, ...]) ->
     assert torch.equal(got[0], want[0])
 
 
-@pytest.mark.opencl
-@pytest.mark.timeout(300)
 def test_a_chain_of_selections_does_not_explode(bench: Any) -> None:
     calls = tuple(call(f"n{n}", aten.relu.default, (Ref(f"n{n - 1}") if n else Ref("i0"),), spec(8)) for n in range(24))
     graph = Graph((GraphInput("i0", spec(8)),), calls, (Ref("n23"),))

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-pytestmark = [pytest.mark.opencl, pytest.mark.timeout(300)]
 aten = torch.ops.aten
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-pytestmark = [pytest.mark.opencl, pytest.mark.timeout(300)]
 aten = torch.ops.aten
 
 ODD = torch.tensor([1.0, math.nan, -1.0, math.inf, -math.inf, 0.0, -2.5])

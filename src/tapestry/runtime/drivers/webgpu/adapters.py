@@ -130,6 +130,14 @@ def open_device(adapter: Any, name: str) -> Opened:
     return opened
 
 
+def timestamp_period(queue: Any) -> float:
+    """Seconds in a tick of the adapter's timestamps, 0 where the library does not say; wgpu-py has no name for it."""
+    from wgpu.backends.wgpu_native import lib
+
+    ask: Any = getattr(lib, "wgpuQueueGetTimestampPeriod", None)
+    return float(ask(queue._internal)) * 1e-9 if ask is not None else 0.0  # noqa: SLF001
+
+
 def _description(adapter: Any) -> str:
     info = adapter.info
     return f"{info['device']} ({info['backend_type']}, {info['description'] or info['vendor'] or 'unknown driver'})"

@@ -12,7 +12,15 @@ from typing import Any, TypeVar
 from tapestry.errors import DeviceError, DeviceLostError, UnsupportedError, UsageError
 from tapestry.runtime.device import Call, Command, CopyBuffer, DeviceInfo, Launch
 from tapestry.runtime.drivers.base import Driver
-from tapestry.runtime.drivers.webgpu.adapters import Opened, describe, forget, import_wgpu, open_device, pick
+from tapestry.runtime.drivers.webgpu.adapters import (
+    Opened,
+    describe,
+    forget,
+    import_wgpu,
+    open_device,
+    pick,
+    timestamp_period,
+)
 from tapestry.runtime.drivers.webgpu.kernels import BindGroups, Kernel, Memory, build, forget_groups, message
 from tapestry.runtime.module import Artifact, KernelModule
 from tapestry.runtime.names import DeviceName
@@ -278,19 +286,11 @@ class _Timer:
         usage = wgpu.BufferUsage
         self.queries = device.create_query_set(type="timestamp", count=2)
         self.results = device.create_buffer(size=16, usage=int(usage.QUERY_RESOLVE | usage.COPY_SRC))
-        self.period = _period(queue)
+        self.period = timestamp_period(queue)
         self.busy = False
 
     def writes(self) -> dict[str, Any]:
         return {"query_set": self.queries, "beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
-
-
-def _period(queue: Any) -> float:
-    """wgpu-native gives the adapter's own ticks, and how long one is in nanoseconds; wgpu-py has no name for that."""
-    from wgpu.backends.wgpu_native import lib
-
-    ask: Any = getattr(lib, "wgpuQueueGetTimestampPeriod", None)
-    return float(ask(queue._internal)) * 1e-9 if ask is not None else 0.0  # noqa: SLF001
 
 
 def _padded(nbytes: int) -> int:
