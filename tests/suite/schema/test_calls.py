@@ -38,6 +38,8 @@ quantized_decomposed.quantize_per_tensor.default quantized_decomposed.dequantize
 
 #: What takes no float32 first, or only small ones.
 OTHERS = {
+    "aten.where.self",
+    "aten.where.ScalarOther",
     "aten.__and__.Tensor",
     "aten.scalar_tensor.default",
     "aten.arange.start_step",

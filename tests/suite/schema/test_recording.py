@@ -36,8 +36,9 @@ def test_recorded_calls_are_those_of_the_exported_graph() -> None:
 def test_below_is_what_composites_are_made_of() -> None:
     above: list[str] = []
     below: list[str] = []
+    image, weight = torch.randn(1, 3, 6, 6), torch.randn(2, 3, 3, 3)
     with recording(lambda target, *_: above.append(str(target)), lambda target, *_: below.append(str(target))):
-        F.conv2d(torch.randn(1, 3, 6, 6), torch.randn(2, 3, 3, 3)).relu()
+        F.conv2d(image, weight).relu()
     assert above == ["aten.conv2d.default", "aten.relu.default"]
     assert below == ["aten.convolution.default"]
 

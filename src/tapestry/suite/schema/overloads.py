@@ -47,31 +47,33 @@ def overload_names(name: str) -> list[str]:
 
 def obstacle(target: OpOverload) -> str:
     """Why the overload cannot be called with plain values on the CPU; empty when nothing is known against it."""
-    schema = target._schema
-    for argument in schema.arguments:
+    for argument in target._schema.arguments:
         kind = str(argument.real_type)
         if any(word in kind for word in _NO_VALUES) or kind == "Generator":
             return f"its argument {argument.name} is a {kind}, which no stored call can hold"
-    name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+    name = _full_name(target)
     if not any(_dispatch_has_kernel_for_dispatch_key(name, key) for key in _KEYS):
         return "it has no kernel for dense tensors on the CPU"
     return ""
 
 
 def in_scope() -> Iterator[OpOverload]:
-    """All ATen overloads that a model's graph may hold: dispatched, not ``out=``, backward, foreach or internal."""
+    """All ATen overloads that a model's graph may hold: dispatched, not ``out=``, backward, foreach or internal.
+
+    What the dispatcher does not know is TorchScript's own, on Python values.
+    """
+    dispatched = frozenset(_dispatch_get_all_op_names())
     for schema in _jit_get_all_schemas():
         space, _, base = schema.name.partition("::")
         internal = base.startswith("_") and not base.startswith("__")
         if space != "aten" or internal or "backward" in base or "foreach" in base:
             continue
         target = find(f"aten.{base}.{schema.overload_name or 'default'}")
-        if target is not None and _dispatched(target) and not any(entry.is_out for entry in schema.arguments):
+        if target is not None and _full_name(target) in dispatched and not any(arg.is_out for arg in schema.arguments):
             yield target
 
 
-def _dispatched(target: OpOverload) -> bool:
-    """Whether the dispatcher knows the overload: TorchScript's own operators on Python values are not tensor calls."""
+def _full_name(target: OpOverload) -> str:
+    """The dispatcher's name, such as ``aten::add.Tensor`` or ``aten::relu``."""
     schema = target._schema
-    name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
-    return name in _dispatch_get_all_op_names()
+    return schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
