@@ -5,6 +5,7 @@ from __future__ import annotations
 # ruff: noqa: SLF001 - names of ATen operators begin with an underscore
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -205,3 +206,39 @@ def test_strides_are_preserved(rows: int, columns: int, step: int, dtype: torch.
         assert wide.dtype == F64
         assert wide.stride() == view.stride() or view.is_contiguous()
         assert torch.equal(wide, view.double())
+
+
+@pytest.mark.parametrize(
+    ("target", "args"),
+    [
+        (aten.div.Tensor, (torch.tensor([1, 2, 3]), torch.tensor([3, 7, 9]))),
+        (aten.sqrt.default, (torch.tensor([2, 3]),)),
+        (aten.exp.default, (torch.tensor([True, False]),)),
+        (aten.add.Tensor, (torch.tensor([2, 3]), 0.1)),
+        (aten.atan2.default, (torch.tensor([2, 3]), torch.tensor([5, 7]))),
+        (aten.full.default, ([2], 0.1)),
+        (aten.arange.start_step, (0.0, 1.0, 0.3)),
+        (aten.hann_window.default, (7,)),
+        (aten.logsumexp.default, (torch.tensor([[2, 3]]), [1])),
+    ],
+)
+def test_promotion_to_the_default_dtype_leaves_the_default_alone(
+    target: torch._ops.OpOverload, args: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(dtype: torch.dtype) -> None:
+        raise AssertionError(f"the default dtype of the process became {dtype}")
+
+    expected = target(*args)
+    monkeypatch.setattr(torch, "set_default_dtype", refuse)
+    (result,) = oracle(target, args)
+    assert result is not None
+    assert result.dtype == torch.float64
+    torch.testing.assert_close(result.float(), expected)
+    assert not torch.equal(result, expected.double())
+
+
+def test_where_no_argument_can_ask_for_double_the_default_is_set_and_restored() -> None:
+    (result,) = oracle(aten.where.Scalar, (torch.tensor([True, False]), 0.1, 0.3))
+    assert result is not None
+    assert result.dtype == torch.float64
+    assert torch.get_default_dtype() == torch.float32

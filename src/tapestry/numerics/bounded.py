@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod, sqrt
 
 import torch
@@ -22,7 +23,15 @@ ALLOWED_SUMS = 2.0
 #: Below this length the probabilistic bound is the larger one.
 COHERENT_FROM = 16
 
+#: The bound of an exact value.
+_NOTHING = torch.zeros((), dtype=torch.float64)
+
 Dims = int | tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def _number(number: float) -> Tensor:
+    return torch.tensor(number, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -38,11 +47,11 @@ class Arithmetic:
 
     def exact(self, value: Tensor) -> Bounded:
         """A value that carries no error: an input."""
-        return Bounded(value, torch.zeros((), dtype=value.dtype), self)
+        return Bounded(value, _NOTHING, self)
 
     def constant(self, number: float) -> Bounded:
         """A number written into the formula, rounded once."""
-        value = torch.tensor(number, dtype=torch.float64)
+        value = _number(number)
         return Bounded(value, value.abs() * self.unit, self)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tapestry.numerics.formats import is_inexact, is_short, largest, smallest_normal, unit_roundoff, wide_dtype
-from tapestry.numerics.tolerance import EXACT, Tolerance
+from tapestry.numerics.tolerance import Tolerance
 
 #: How many different results must be short before it is no accident.
 _TELLING = 4
@@ -73,7 +73,7 @@ def _rounded(want: Tensor, declared: torch.dtype) -> Tensor:
 
 def compare_bounded(got: Tensor, tolerance: Tolerance, defined: Tensor | None) -> Outcome:
     """Finite elements by the tolerance's bound; NaN and infinities by position."""
-    if tolerance.kind == EXACT:
+    if tolerance.is_exact:
         return compare_exact(got, tolerance.want, tolerance.declared, defined, tolerance.source)
     if got.numel() == 0:
         return Outcome("", False, "", torch.ones(got.shape, dtype=torch.bool))
@@ -149,10 +149,10 @@ def _shortened(got: Tensor, tolerance: Tolerance, compared: Tensor) -> bool:
     """
     if got.dtype != torch.float32:
         return False
-    telling = got[compared & ~is_short(tolerance.want.to(torch.float32))]
-    if telling.numel() < _TELLING or not bool(is_short(telling).all()):
+    telling = compared & ~is_short(tolerance.want.to(torch.float32))
+    if bool((telling & ~is_short(got)).any()):
         return False
-    return telling.abs().unique().numel() >= _TELLING
+    return got[telling].abs().unique().numel() >= _TELLING
 
 
 def _by_rms(tolerance: Tolerance, error: Tensor, compared: Tensor, limit: float, passed: Outcome) -> Outcome:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
+from torch._ops import OpOverload
 
 from tapestry.numerics.arguments import names
 from tapestry.numerics.facts import CallFacts
@@ -51,9 +54,12 @@ def is_exact(facts: CallFacts) -> bool:
         return facts.bound.get("weights") is None
     if name in ("scatter", "index_put", "_index_put_impl", "put"):
         return facts.bound.get("reduce") is None and not facts.bound.get("accumulate", False)
-    return name in _EXACT or torch.Tag.view_copy in facts.target.tags or _returns_view(facts)
+    return name in _EXACT or _returns_view(facts.target)
 
 
-def _returns_view(facts: CallFacts) -> bool:
-    returns = facts.target._schema.returns
+@cache
+def _returns_view(target: OpOverload) -> bool:
+    if torch.Tag.view_copy in target.tags:
+        return True
+    returns = target._schema.returns
     return bool(returns) and all(entry.alias_info is not None and not entry.alias_info.is_write for entry in returns)

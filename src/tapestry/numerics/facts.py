@@ -56,8 +56,12 @@ class CallFacts:
     @cached_property
     def has_nothing(self) -> bool:
         """Whether every tensor of the call is empty, and there is one."""
-        sizes = [tensor.numel() for tensor in tensors_in((*self.args, *self.kwargs.values()))]
-        return bool(sizes) and not any(sizes)
+        found = False
+        for tensor in tensors_in((*self.args, *self.kwargs.values())):
+            if tensor.numel():
+                return False
+            found = True
+        return found
 
     @cached_property
     def has_subnormal(self) -> bool:

@@ -13,8 +13,7 @@ Rules (docs/numerics.md tells why):
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import torch
@@ -33,6 +32,7 @@ from tapestry.numerics.arguments import (
 )
 from tapestry.numerics.formats import is_inexact, to_odd, wide_dtype
 from tapestry.numerics.no_oracle import NoOracle
+from tapestry.numerics.promotion import default_float64, in_float64
 
 #: Operators whose result is defined by the declared format; exact, so they run in it.
 _IN_DECLARED_DTYPE = names("""
@@ -204,13 +204,26 @@ def _in_float64(
     result = flatten_result(_call(target, *oracle_args(target, args, kwargs, declared)))
     if not any(_is_narrow(entry) for entry in result):
         return result
-    # Integers promoted to the default dtype, or a creation without dtype: ask for float64 as the default.
-    with _default_float64():
-        result = flatten_result(_call(target, *oracle_args(target, args, kwargs, declared)))
+    # Integers promoted to the default dtype, or a creation without dtype
+    given = oracle_args(target, args, kwargs, declared)
+    for changed in in_float64(target, *given):
+        try:
+            asked = flatten_result(_call(target, *changed))
+        except NoOracle:
+            continue
+        if not any(_is_narrow(entry) for entry in asked) and _shapes(asked) == _shapes(result):
+            return asked
+    with default_float64():
+        result = flatten_result(_call(target, *given))
     narrow = [entry for entry in result if entry is not None and _is_narrow(entry)]
     if narrow:
         raise NoOracle(f"{operator_name(target)} returns {narrow[0].dtype} even for float64 arguments")
     return result
+
+
+def _shapes(results: tuple[Tensor | None, ...]) -> list[tuple[torch.Size, bool] | None]:
+    """What must stay as it was: shapes, and which results are floating."""
+    return [None if entry is None else (entry.shape, is_inexact(entry.dtype)) for entry in results]
 
 
 def _call(target: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
@@ -220,16 +233,6 @@ def _call(target: OpOverload, args: Sequence[object], kwargs: Mapping[str, objec
     except (RuntimeError, NotImplementedError) as error:
         first = str(error).strip().splitlines()[0].split(". ")[0]
         raise NoOracle(f"{operator_name(target)} does not run in float64: {first}") from error
-
-
-@contextmanager
-def _default_float64() -> Generator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _computes_in_single(args: Sequence[object], kwargs: Mapping[str, object]) -> bool:

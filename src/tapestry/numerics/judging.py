@@ -166,7 +166,7 @@ class _Case:
         if not is_inexact(got.dtype):
             return compare_exact(got, want, got.dtype, defined, source), EXACT
         tolerance = Tolerance(self._facts, index, want, got.dtype, source)
-        return compare_bounded(got, tolerance, defined), tolerance.kind
+        return compare_bounded(got, tolerance, defined), tolerance.judged_by
 
     def _positions(self, got: Tensor, want: Tensor) -> Outcome:
         self._classes.append(EXACT)

@@ -28,17 +28,18 @@ class ErrorSums:
         """One output's compared elements: finite float64 or complex128 tensors of one shape, any layout."""
         if got.numel() == 0:
             return
+        got, want = got.flatten(), want.flatten()
         error, size = (got - want).abs(), want.abs()
-        largest = float(error.max())
-        self.want_squares += float(size.square().sum())
+        largest, squares = float(error.max()), float(torch.dot(size, size))
+        self.want_squares += squares
         if largest == 0.0:
-            self.got_squares += float(size.square().sum())
-            self.products += float(size.square().sum())
+            self.got_squares += squares
+            self.products += squares
             return
         self.max_abs = max(self.max_abs, largest)
-        self.error_squares += float(error.square().sum())
-        self.got_squares += float(got.abs().square().sum())
-        self.products += float((got * want.conj()).real.sum() if got.is_complex() else (got * want).sum())
+        self.error_squares += float(torch.dot(error, error))
+        self.got_squares += float(torch.vdot(got, got).real)
+        self.products += float(torch.vdot(want, got).real)
         relative = torch.where(size > 0, error / size, 0.0)
         self.max_rel = max(self.max_rel, float(relative.max()))
         ulps = error / spacing(want.abs(), declared) if is_inexact(declared) else error

@@ -88,14 +88,28 @@ class Tolerance:
 
     @cached_property
     def kind(self) -> str:
-        kind = class_of(self.facts)
+        kind = self._class
         if self.want.numel() == 0:
             return kind
         if kind == COMPOSITE and self._composite("careful") is None:
             kind = NORMWISE_KIND if self.facts.name in NORMWISE else UNKNOWN
         return UNKNOWN if kind == NORMWISE_KIND and self._normwise is None else kind
 
+    @cached_property
+    def _class(self) -> str:
+        return class_of(self.facts)
+
     @property
+    def is_exact(self) -> bool:
+        """Whether no bound is needed: equality decides."""
+        return self._class == EXACT
+
+    @property
+    def judged_by(self) -> str:
+        """The class that decided: without asking a formula that nothing has needed."""
+        return self.__dict__.get("kind", self._class)
+
+    @cached_property
     def unit(self) -> float:
         """Unit roundoff of the arithmetic; doubled for float64, where the oracle itself is no better."""
         own = unit_roundoff(accumulation_dtype(self.declared))
@@ -103,7 +117,7 @@ class Tolerance:
 
     def quick(self) -> Tensor:
         """A bound that is never above the class's own: what passes it needs no further look."""
-        if class_of(self.facts) in (ELEMENTWISE, EXACT, GRID):
+        if self._class in (ELEMENTWISE, EXACT, GRID):
             return torch.zeros(())
         return self.want.abs() * (_QUICK_UNITS * self.unit) + self._output_rounding("careful")
 
