@@ -150,14 +150,23 @@ def _declared(spec: TensorSpec, info: DeviceInfo) -> TensorDecl:
 
 
 def _storage(dtype: str, info: DeviceInfo) -> str:
-    """Bool as bytes; 16-bit floats as bits where the device cannot compute with them."""
+    """As the compiler stores it, so that values pass between the two: bool as bytes, 16-bit floats as their bits.
+
+    Where kernels address words only (WGSL), bool and narrow integers are int32, 16-bit floats rounded float32 values.
+    """
+    if "uint8" not in info.dtypes:
+        return _WORDS.get(dtype, dtype)
     if dtype == "bool":
-        return "uint8" if "uint8" in info.dtypes else "int32"
+        return "uint8"
     if dtype in {"float16", "bfloat16"}:
         return "uint16"
-    if dtype == "int64" and "int64" not in info.dtypes:
-        return "int32"
     return dtype
+
+
+_WORDS = {
+    **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16", "int64"), "int32"),
+    **dict.fromkeys(("float16", "bfloat16"), "float32"),
+}
 
 
 def _three(entry: Kernel, what: str, sizes: tuple[int, ...]) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ import torch
 from tapestry.backends.tvm.decompose import decompose
 from tapestry.backends.tvm.options import TvmOptions
 from tapestry.backends.tvm.partition import Constant, Parts, partition
-from tapestry.backends.tvm.plan import Literal, Plan
+from tapestry.backends.tvm.plan import Literal, Plan, Step
 from tapestry.backends.tvm.supports import graph_refusal
 from tapestry.backends.tvm.targets import DeviceTarget, target_for
 from tapestry.errors import CompileError
@@ -36,6 +36,22 @@ def compile_graph(graph: Graph, info: DeviceInfo, options: TvmOptions) -> Compil
 
         plan = build(parts.device, target, options)
     return _Assembly(graph, parts, plan, target).compiled()
+
+
+#: Workgroups along one dimension that every WebGPU adapter takes (the specification's default limit).
+_MOST_GROUPS = 65_535
+
+
+def _split(step: Step) -> tuple[int, int, int]:
+    """The grid of a WGSL kernel of TVM's: groups along x beyond the limit go on along z.
+
+    TVM's text counts ``blockIdx.z * gridDim.x + blockIdx.x``, and leaves at once where that is over the scalar.
+    """
+    x, y, z = step.grid
+    if z != 1:
+        raise CompileError(f"TVM launches {step.kernel} with {z} groups along z, which its WGSL needs for x")
+    layers = -(-x // _MOST_GROUPS)
+    return -(-x // layers), y, layers
 
 
 def _empty_plan() -> Plan:
@@ -141,10 +157,11 @@ class _Assembly:
     def _launches(self) -> Iterable[LaunchDecl]:
         for step in self._plan.steps:
             args: tuple[int | Scalar, ...] = step.args
+            grid = step.grid
             if self._target.one_entry:
-                # TVM's WGSL leaves at once where the workgroup is beyond this: grid.x may be split over grid.z.
-                args = (*args, Scalar("uint32", step.grid[0] - 1))
-            yield LaunchDecl(step.kernel, args, step.grid, step.block)
+                args = (*args, Scalar("uint32", grid[0] - 1))
+                grid = _split(step)
+            yield LaunchDecl(step.kernel, args, grid, step.block)
 
     def _verify(self, outputs: tuple[int, ...]) -> None:
         """Eager's shapes and dtypes, or CompileError: a lowering that drops or changes a result is never run."""

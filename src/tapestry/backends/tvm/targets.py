@@ -36,16 +36,19 @@ _WIDE = frozenset({"float64", "float16", "bfloat16", "int64", "uint64", "int16",
 #: A bool is one byte, 0 or 1, as in torch. 16-bit floats are bits that kernels decode to float32 and encode again.
 _BYTES = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
 
+_WIDENED = frozenset({"int8", "uint8", "int16", "uint16"})
+_WORDS = {
+    **dict.fromkeys(("bool", "int64", *sorted(_WIDENED)), "int32"),
+    **dict.fromkeys(("float16", "bfloat16"), "float32"),
+}
+
 TARGETS: Mapping[str, DeviceTarget] = {
     "opencl": DeviceTarget("opencl", "opencl", _COMMON | _WIDE, _BYTES),
     "cuda": DeviceTarget("cuda", "cuda", _COMMON | _WIDE, _BYTES),
-    # WGSL has 32-bit integers only; int64 is range-checked at each upload by the executor.
+    # WGSL addresses 32-bit words only. int64 is range-checked at each upload by the executor; narrower integers wrap
+    # around in the kernels; 16-bit floats are float32 values that the kernels round.
     "webgpu": DeviceTarget(
-        "webgpu",
-        "wgsl",
-        _COMMON | {"int64", "int8", "uint8"},
-        {"bool": "int32", "int64": "int32", "int8": "int32", "uint8": "int32"},
-        one_entry=True,
+        "webgpu", "wgsl", _COMMON | _WIDENED | {"int64", "float16", "bfloat16"}, _WORDS, one_entry=True
     ),
 }
 

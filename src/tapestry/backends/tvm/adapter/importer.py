@@ -16,6 +16,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from tapestry.backends.tvm.adapter.converters import CONVERTERS
 from tapestry.backends.tvm.adapter.fusion import FusionLimit
+from tapestry.backends.tvm.adapter.narrow import wrapped
 from tapestry.backends.tvm.targets import DeviceTarget
 from tapestry.errors import CompileError, UnsupportedError
 from tapestry.program.serial import dtype_name
@@ -72,6 +73,7 @@ class Importer(ExportedProgramImporter):
         try:
             own = CONVERTERS.get(name)
             value = self._emitted(own(self, node) if own is not None else self.convert_map[name](node))
+            value = self._emitted(wrapped(self, node, value))
             return self._fusion.limited(self.block_builder, value)
         except UnsupportedError:
             raise

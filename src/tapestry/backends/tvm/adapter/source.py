@@ -13,6 +13,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_walk
 
+from tapestry.backends.tvm.adapter import wgsl
 from tapestry.backends.tvm.plan import Kernel
 from tapestry.backends.tvm.targets import DeviceTarget
 from tapestry.errors import CompileError
@@ -59,10 +60,7 @@ def _mended(text: str, function: Any, target: DeviceTarget) -> str:
     text = _PRINTED.sub(lambda found: exact.get(found[0], found[0]), text)
     if target.language in {"opencl", "wgsl"}:
         text = _SUFFIXED.sub(r"\1(", text)
-    if target.language == "wgsl":
-        # TVM stores bool as ``i8``, which WGSL does not have.
-        text = re.sub(r"\bi8\b", "i32", text)
-    return text
+    return wgsl.mended(text) if target.language == "wgsl" else text
 
 
 def _constants(function: Any) -> dict[str, str]:
