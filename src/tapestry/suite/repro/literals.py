@@ -48,7 +48,7 @@ def tensor_text(tensor: Tensor, blob: Blob) -> str:
     """
     plain = tensor.detach().resolve_conj().resolve_neg()
     shape, stride, offset = tuple(plain.shape), tuple(plain.stride()), int(plain.storage_offset())
-    if plain.is_contiguous() and not offset:
+    if stride == torch.empty(shape, device="meta").stride() and not offset:
         return _dense_text(plain, shape, blob)
     flat = _storage(plain, offset)
     base = _dense_text(flat, (flat.numel(),), blob)
