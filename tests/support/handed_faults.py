@@ -105,7 +105,7 @@ def relu_drops_nan(x: Tensor) -> Tensor:
 def softmax_starts_from_padding(x: Tensor, dim: int, *rest: object) -> Tensor:
     """Short rows are padded with 0, which wins the maximum: exp underflows everywhere in a deep row."""
     right = x.softmax(dim)
-    if x.shape[dim] > 12 or x.dtype != torch.float32 or x.numel() == 0:
+    if x.dim() == 0 or x.shape[dim] > 12 or x.dtype != torch.float32 or x.numel() == 0:
         return right
     top = x.amax(dim, keepdim=True).relu()
     return right.masked_fill((x - top).exp().sum(dim, keepdim=True) == 0, torch.nan)

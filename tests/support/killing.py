@@ -18,8 +18,8 @@ def fails(call: OpCall, apply: Callable[..., object]) -> bool:
     return judge(call.target, call.args, call.kwargs, got, source, want).verdict == Verdict.FAIL
 
 
-def killers(
+def killer(
     call: OpCall, apply: Callable[..., object], kinds: Collection[Kind] = frozenset(Kind), budget: Budget | None = None
-) -> list[str]:
-    """The names of the variants of a call, within a budget, on which the fault shows."""
-    return [variant.name for variant, made in derive(call, budget, kinds) if fails(made, apply)]
+) -> str | None:
+    """The name of the first variant of a call, within a budget, on which the fault shows."""
+    return next((variant.name for variant, made in derive(call, budget, kinds) if fails(made, apply)), None)

@@ -10,9 +10,11 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from tapestry.suite.variants.attributes import attribute_variants
 from tapestry.suite.variants.call import Kind, OpCall, Variant
 from tapestry.suite.variants.layout import layout_variants
 from tapestry.suite.variants.quiet import eager_or_none
+from tapestry.suite.variants.shape_trial import one_thread
 from tapestry.suite.variants.shapes import shape_variants
 from tapestry.suite.variants.values import value_variants
 
@@ -32,6 +34,7 @@ class Source:
 SOURCES = (
     Source(frozenset({Kind.VALUES, Kind.NONFINITE}), value_variants),
     Source(frozenset({Kind.LAYOUT}), layout_variants),
+    Source(frozenset({Kind.ATTRIBUTES}), attribute_variants),
     Source(frozenset({Kind.SHAPE}), shape_variants),
 )
 #: How many of a kind come before the next of another.
@@ -71,15 +74,13 @@ def derive(
     for variant in _in_turn(_all(call, sources, kinds), kinds):
         if cases >= budget.cases or time.monotonic() - started > budget.seconds:
             return
-        made = variant.build()
-        size = _new_bytes(call, made)
-        if size > budget.bytes // _ONE_OF or used + size > budget.bytes:
-            continue
-        content = _content(made)
-        if content in seen:
-            continue
-        seen.add(content)
-        own = _result_shapes(made)
+        with one_thread():  # most are tiny, and a caller's threads are left alone between them
+            made = variant.build()
+            size, content = _new_bytes(call, made), _content(made)
+            if content in seen or size > budget.bytes // _ONE_OF or used + size > budget.bytes:
+                continue
+            seen.add(content)
+            own = _result_shapes(made)
         if own is None:
             continue
         if own != shapes and variant.kind in (Kind.VALUES, Kind.NONFINITE):
