@@ -167,7 +167,7 @@ def _embedding_renorm(call: FormulaCall) -> tuple[Bounded, ...] | None:
     return (result.where(touched, x),)
 
 
-def _weight_norm(call: FormulaCall) -> tuple[Bounded, ...] | None:
+def _weight_norm(call: FormulaCall) -> tuple[Bounded | None, ...] | None:
     v, g, dim = call.value("v"), call.value("g"), int(call.number("dim", 0))
     rank = v.value.dim()
     dims: Sequence[int] = range(rank) if dim == -1 else [d for d in range(rank) if d != dim % rank]
