@@ -44,7 +44,7 @@ def cast_like(old: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A copy in another dtype whose values survive: fractions are spread over integers, signs dropped for unsigned."""
     if old.dtype == dtype or dtype.is_complex:
         return old.detach().to(dtype)
-    values = old.detach()
+    values = old.detach().real if old.is_complex() else old.detach()
     if dtype == torch.bool:
         return values > 0
     if dtype.is_floating_point:
