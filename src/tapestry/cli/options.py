@@ -16,6 +16,12 @@ To = Annotated[str, typer.Option("--to", metavar="DEVICE", help="The target: ope
 Backend = Annotated[
     str, typer.Option("--backend", metavar="NAME", help="One, or several in order of preference: kernels,tvm.")
 ]
+Option = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", metavar="KEY=VALUE", help="An option of the backend: precision=int8, calibration=SUITE; repeatable."
+    ),
+]
 Kernels = Annotated[
     list[Path] | None,
     typer.Option("--kernels", metavar="FILE.py", help="Hand-written kernels, preferred to the compiler; repeatable."),

@@ -5,7 +5,7 @@ Not here: the steps themselves (engine).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from tapestry.backends.base import Options
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import check_kind, default_backend, ready_backends
 from tapestry.errors import UsageError
@@ -82,6 +83,7 @@ def migrate(
     variants: int = VARIANTS,
     nonfinite: bool = False,
     repros: Path | None = None,
+    options: Mapping[str, Options] | None = None,
 ) -> Migrated:
     """Move a model to a device, operator by operator, with the whole model checked at every step.
 
@@ -91,6 +93,7 @@ def migrate(
     other values of the same shapes; with ``nonfinite``, NaN and infinities among them count although the model was
     never seen to have them.
     ``repros`` is a folder: each finding that a case shows gets a repro bundle there.
+    ``options`` are used by backend, or else the reference options.
     ``journal`` is a folder: a rerun after an interruption goes on from there. ``eager`` is the model that a Program
     was captured from, timed for comparison. Raises EnvironmentProblem when the
     device or the backend is missing, CaptureError or UsageError when model, inputs or journal are unfit; whatever
@@ -112,7 +115,7 @@ def migrate(
             found = with_variants(found, Budget(cases=variants), SAME_KEY, progress)
         found = admitting(found, nonfinite)
         compiler = stack.enter_context(Compiler())
-        targets = [make_target(resident, entry, compiler) for entry in chosen]
+        targets = [make_target(resident, entry, compiler, (options or {}).get(entry.name)) for entry in chosen]
         log = stack.enter_context(Journal(Path(journal), journal_subject(program, targets))) if journal else None
         outcome = Migration(program, found, sets, targets, log, progress).run()
         stack.callback(outcome.executable.close)

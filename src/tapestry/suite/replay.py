@@ -6,9 +6,10 @@ Not here: running and judging the cases on one of them (on_target).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tapestry.backends.base import Options
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import default_backend, ready_backends
 from tapestry.errors import UsageError
@@ -32,8 +33,9 @@ def replay(
     backend: str = "",
     journal: Journal | None = None,
     progress: Progress | None = None,
+    options: Mapping[str, Options] | None = None,
 ) -> ReplayResult:
-    """Replay a suite on a device opened for it, with each backend's reference options.
+    """Replay a suite on a device opened for it, with ``options`` by backend or else each backend's reference options.
 
     ``backend`` names one, or several in order of preference (``kernels,tvm``); it defaults to those for the device's
     kind. Raises EnvironmentProblem when device or backend is missing; what happens to single cases becomes their
@@ -45,7 +47,10 @@ def replay(
     try:
         chosen = named or ready_backends(default_backend(resident.device.info.kind))
         with Compiler() as compiler:
-            targets = [Target(resident, entry, entry.options()[0], compiler) for entry in chosen]
+            given = options or {}
+            targets = [
+                Target(resident, entry, given.get(entry.name, entry.options()[0]), compiler) for entry in chosen
+            ]
             return replay_preferring(targets, suite, journal, progress).result
     finally:
         resident.device.close()

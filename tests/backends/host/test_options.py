@@ -13,11 +13,13 @@ from tapestry.backends.base import Backend
 from tapestry.backends.cache import CompileCache
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.host import calibration, options, packages, threads
+from tapestry.backends.host.declare import Body
 from tapestry.backends.registry import get_backend
 from tapestry.errors import FormatError, UnsupportedError, UsageError
 from tapestry.placement.placement import option_values, read_options
 from tapestry.program.capture import capture
 from tapestry.program.inputs import as_input_sets
+from tapestry.program.program import tensor_bytes
 from tapestry.program.region import region_of
 
 pytestmark = pytest.mark.slow
@@ -123,16 +125,32 @@ def test_calibration_is_kept_by_content_and_fits_its_region(tmp_path: Path) -> N
     program = capture(model, args)
     region = region_of(program, program.placeable)
     name = calibration.store(calibration.activations(region, as_input_sets([args, args])), tmp_path)
-    from tapestry.backends.host.declare import Body
-
-    values = Body(region.graph).varying()
-    samples = calibration.read(name, values, tmp_path)
+    body = Body(region.graph)
+    samples = calibration.read(name, body, tmp_path)
     assert len(samples) == 2
     assert {len(data) for data in samples[0]} == {8 * 8, 8 * 32 * 4}
+    other = Body(region_of(program, program.placeable[-1:]).graph)
     with pytest.raises(UsageError, match="expects"):
-        calibration.read(name, values[::-1], tmp_path)
+        calibration.read(name, other, tmp_path)
     with pytest.raises(UsageError, match="there is no calibration"):
-        calibration.read("../" + name, values, tmp_path)
+        calibration.read("../" + name, body, tmp_path)
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(FormatError, match="damaged"):
-        calibration.read(name, values, tmp_path)
+        calibration.read(name, body, tmp_path)
+
+
+def test_each_of_many_regions_finds_its_own_samples(tmp_path: Path) -> None:
+    model, args = encoder()
+    program = capture(model, args)
+    regions = [region_of(program, (node,)) for node in program.placeable]
+    inputs = as_input_sets([args])
+    samples = {calibration.region_digest(entry.graph): calibration.activations(entry, inputs) for entry in regions[1:]}
+    name = calibration.store_regions(samples, tmp_path)
+    for entry in regions[1:]:
+        found = calibration.read(name, Body(entry.graph), tmp_path)
+        want = samples[calibration.region_digest(entry.graph)]
+        assert found == tuple(tuple(bytes(tensor_bytes(tensor)) for tensor in sample) for sample in want)
+    with pytest.raises(UnsupportedError, match=f"only of {len(samples)} others"):
+        calibration.read(name, Body(regions[0].graph), tmp_path)
+    with pytest.raises(UsageError, match="got none"):
+        calibration.store_regions({"region": []}, tmp_path)

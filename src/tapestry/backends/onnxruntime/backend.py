@@ -67,7 +67,7 @@ class OnnxRuntime(Backend):
         model, read = to_onnx(body.graph, [value.name for value in body.outputs()], names)
         payload = OnnxPayload(
             model, body.inputs(), body.outputs(), body.constants, frozenset(names) - read, chosen.threads,
-            chosen.precision, read_samples(chosen.calibration, body.varying()),
+            chosen.precision, read_samples(chosen.calibration, body),
         )  # fmt: skip
         return body.compiled(self.name, _LOADER, payload)
 

@@ -34,5 +34,14 @@ def _run(model: Any, samples: Sequence[Sequence[Any]]) -> Any:
 
     if not samples:
         return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM)
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
+
     data = nncf.Dataset([list(sample) for sample in samples])
-    return nncf.quantize(model, data, subset_size=len(samples), fast_bias_correction=True)
+    # Ranges that hold every sample. NNCF's default, the mean of the samples' ranges, cuts off carved extremes.
+    whole = RangeEstimatorParametersSet.MINMAX
+    parameters = nncf.AdvancedQuantizationParameters(
+        activations_range_estimator_params=whole, weights_range_estimator_params=whole
+    )
+    return nncf.quantize(
+        model, data, subset_size=len(samples), fast_bias_correction=True, advanced_parameters=parameters
+    )

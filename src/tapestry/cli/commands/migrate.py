@@ -29,6 +29,7 @@ def migrate(
     model: options.Model,
     to: options.To = "opencl",
     backend: options.Backend = "",
+    option: options.Option = None,
     kernels: options.Kernels = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Store the placement reached, as JSON.")
@@ -49,6 +50,7 @@ def migrate(
     ] = None,
 ) -> None:
     """Move MODEL to a device step by step, with the whole model checked at every step."""
+    from tapestry.cli.choices import backend_options
     from tapestry.cli.modelling import capture_model, load, load_kernel_files
     from tapestry.cli.places import journal_folder
     from tapestry.migration.migrate import migrate as migrate_program
@@ -59,6 +61,7 @@ def migrate(
     check_report(report)
     check_target(to, backend)
     load_kernel_files(kernels or ())
+    chosen = backend_options(backend, option or ())
     loaded = load(model, trust_pickle)
     program = capture_model(loaded)
     folder = journal or journal_folder(f"migrate {model} {program.graph_hash} {to} {backend}")
@@ -76,6 +79,7 @@ def migrate(
             eager=loaded.module,
             variants=variants,
             nonfinite=nonfinite,
+            options=chosen,
             repros=repros,
         ) as moved,
     ):

@@ -35,6 +35,7 @@ def replay(
     suite: Annotated[Path, typer.Argument(metavar="SUITE", help="A suite made by tapestry carve.")],
     to: Annotated[list[str] | None, typer.Option("--to", metavar="DEVICE", help="A target; may be repeated.")] = None,
     backend: options.Backend = "",
+    option: options.Option = None,
     kernels: options.Kernels = None,
     json: options.Json = None,
     journal: options.JournalDir = None,
@@ -46,6 +47,7 @@ def replay(
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
 ) -> None:
     """Replay SUITE on devices and judge every case."""
+    from tapestry.cli.choices import backend_options
     from tapestry.cli.modelling import load_kernel_files
     from tapestry.cli.places import journal_folder
     from tapestry.suite.derived import without_variants
@@ -58,6 +60,7 @@ def replay(
     old = read_replay(against) if against else None
     targets = {device: check_target(device, backend) for device in to or ["opencl"]}
     load_kernel_files(kernels or ())
+    chosen = backend_options(backend, option or ())
     loaded = load_suite(suite)
     if carved_only:
         loaded = without_variants(loaded)
@@ -68,7 +71,7 @@ def replay(
         if fresh:
             remove(folder)
         with Journal(folder, subject) as log, progress() as tell:
-            found.append(replay_suite(loaded, device, backend, log, tell))
+            found.append(replay_suite(loaded, device, backend, log, tell, chosen))
     documents = [_document(result, old) for result in found]
     for result, entry in zip(found, documents, strict=True):
         _show(result)
