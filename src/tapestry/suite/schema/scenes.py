@@ -192,6 +192,11 @@ def scenes() -> tuple[Scene, ...]:
             "target": lambda: indices(5, 8), "weight": lambda: positive(5),
             "self": lambda: normal(8, 5).log_softmax(-1),
         }),
+        Scene("classes of pixels", (2, 5, 4, 4), {
+            "target": lambda: indices(5, 2, 4, 4), "weight": lambda: positive(5),
+            "self": lambda: normal(2, 5, 4, 4).log_softmax(1),
+        }),
+        Scene("positive numbers", rows, fill=positive),
         Scene("batch of three", (2, 3, 8)),
         Scene("line", (16,)),
         Scene("number", ()),
