@@ -68,7 +68,8 @@ def derive(
     """
     budget = budget or Budget()
     started = time.monotonic()
-    seen = {_content(call)}
+    known = {id(tensor): _tensor_digest(tensor) for tensor in call.tensors}
+    seen = {_content(call, known)}
     shapes = _result_shapes(call)
     cases, used = 0, 0
     for variant in _in_turn(_all(call, sources, kinds), kinds):
@@ -76,7 +77,7 @@ def derive(
             return
         with one_thread():  # most are tiny, and a caller's threads are left alone between them
             made = variant.build()
-            size, content = _new_bytes(call, made), _content(made)
+            size, content = _new_bytes(call, made), _content(made, known)
             if content in seen or size > budget.bytes // _ONE_OF or used + size > budget.bytes:
                 continue
             seen.add(content)
@@ -133,16 +134,22 @@ def _result_shapes(call: OpCall) -> tuple[object, ...] | None:
     )
 
 
-def _content(call: OpCall) -> bytes:
-    """A digest of everything a call is made of: attributes, and the elements, strides and offsets of its tensors."""
+def _content(call: OpCall, known: dict[int, bytes]) -> bytes:
+    """A digest of everything a call is made of; ``known`` holds those of tensors that were digested before."""
     digest = blake2b(digest_size=16)
     digest.update(repr([_plain(value) for value in call.args]).encode())
     digest.update(repr({name: _plain(call.kwargs[name]) for name in sorted(call.kwargs)}).encode())
     for tensor in call.tensors:
-        digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
-        if tensor.layout == torch.strided and not tensor.is_quantized:
-            digest.update(repr((tensor.stride(), tensor.storage_offset())).encode())
-            digest.update(_bits(tensor))
+        digest.update(known.get(id(tensor)) or _tensor_digest(tensor))
+    return digest.digest()
+
+
+def _tensor_digest(tensor: Tensor) -> bytes:
+    """Of the elements, strides and offset."""
+    digest = blake2b(repr((tensor.dtype, tuple(tensor.shape))).encode(), digest_size=16)
+    if tensor.layout == torch.strided and not tensor.is_quantized:
+        digest.update(repr((tensor.stride(), tensor.storage_offset())).encode())
+        digest.update(_bits(tensor))
     return digest.digest()
 
 

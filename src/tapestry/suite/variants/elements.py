@@ -94,7 +94,8 @@ def _sweep(dtype: torch.dtype) -> Tensor:
     exponents = torch.arange(lowest, highest, dtype=torch.float64)
     count = exponents.numel()
     order = (torch.arange(2 * count, dtype=torch.float64) * 0.6180339887498949 % 1.0).argsort(stable=True)
-    mantissa = 1.0 + (torch.arange(count, dtype=torch.float64) * 0.7548776662466927 % 1.0)
+    # below 1.95, which no format rounds up to the next power
+    mantissa = 1.0 + 0.95 * (torch.arange(count, dtype=torch.float64) * 0.7548776662466927 % 1.0)
     positive = mantissa * 2.0**exponents
     both = torch.stack([positive, -positive.flip(0)], 1).reshape(-1)[order]
     return _in(both.tolist(), dtype)
@@ -137,7 +138,10 @@ def nonfinite_pairs() -> Tensor:
 
 
 def integer_pairs(dtype: torch.dtype) -> Tensor:
-    """Non-zero integers whose quotients differ by convention and whose products and sums leave 8 to 53 bits."""
+    """Non-zero integers whose quotients differ by convention and whose products and sums leave 8 to 53 bits.
+
+    None is the least of the dtype.
+    """
     return _whole(_INTEGER_PAIRS, dtype)
 
 
@@ -147,7 +151,7 @@ def natural_pairs(dtype: torch.dtype) -> Tensor:
 
 
 def neighbours(dtype: torch.dtype) -> Tensor:
-    """Integers next to which a narrower type, a sign or a float no longer tells them apart."""
+    """Integers next to which a narrower type, a sign or a float no longer tells them apart; none the least."""
     return _whole(_NEIGHBOURS, dtype)
 
 
@@ -164,15 +168,16 @@ def integer_groups(dtype: torch.dtype, alone: bool) -> tuple[Group, ...]:
             2**31 - 1, 2**62, 4294967295, 65535)  # fmt: skip
     small = (-7, 7, -1, 200, 128, 127, 255, -128, -3, 3, 1, 2, 100, -100, 5, -5, 31, 129)
     return (
-        Group("extremes", 0, _whole(ends, dtype)),
-        Group("wide", 1, _whole(wide, dtype)),
-        Group("small", 2, _whole(small, dtype)),
+        Group("extremes", 0, _whole(ends, dtype, alone)),
+        Group("wide", 1, _whole(wide, dtype, alone)),
+        Group("small", 2, _whole(small, dtype, alone)),
         Group("natural", 3, natural_pairs(dtype)),
         Group("zeros", 6, _whole((0,), dtype)),
     )
 
 
-def _whole(values: Sequence[int], dtype: torch.dtype) -> Tensor:
+def _whole(values: Sequence[int], dtype: torch.dtype, alone: bool = False) -> Tensor:
     info = torch.iinfo(dtype)
-    kept = [value for value in dict.fromkeys(values) if info.min <= value <= min(info.max, 2**63 - 1)]
+    least = info.min if alone or not dtype.is_signed else info.min + 1
+    kept = [value for value in dict.fromkeys(values) if least <= value <= min(info.max, 2**63 - 1)]
     return torch.tensor(kept or [1], dtype=torch.int64)

@@ -91,7 +91,7 @@ def _integer_pairs(setting: Setting, held: list[TensorMeaning]) -> Iterator[Vari
     beside = elements.neighbours(dtype)
     limits = torch.iinfo(dtype)
     for rank, step in enumerate((1, 0, -1)):
-        moved = (beside + step).clamp(limits.min, min(limits.max, 2**63 - 1))
+        moved = (beside + step).clamp(limits.min + int(dtype.is_signed), min(limits.max, 2**63 - 1))
         build = _lists(setting, held, [beside, *[moved] * (len(held) - 1)])
         yield Variant(f"values:together:beside{step:+d}", Kind.VALUES, 2 + rank, build)
 

@@ -162,7 +162,6 @@ FINITE = (
     Pattern("alternating", _alternating),
     Pattern("falling", _falling),
     Pattern("thousands", lambda length, dtype: 1000.0 + noise(length, 12)),
-    Pattern("half-masked", _half_masked),
     Pattern("mantissas", _mantissas),
     Pattern("deep-apart", lambda length, dtype: -200.0 - 3 * noise(length, 13).abs()),
     Pattern("tiny", _tiny),
@@ -180,6 +179,7 @@ FINITE = (
 #: Rows whose sums or squares may leave the range of the format itself.
 LARGE = (
     Pattern("root", _large_positive),
+    Pattern("half-masked", _half_masked),
     Pattern("large", _large(0.8)),
     Pattern("max", _max_row),
     Pattern("least", _least),

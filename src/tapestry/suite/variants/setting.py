@@ -69,7 +69,7 @@ class Setting:
     def row_shape(self, place: int) -> tuple[int, int]:
         """How many rows a tensor has, and how long they are."""
         shape = free_shape(self.tensors[place])
-        length = torch.Size(shape[dim] for dim in self._dims(place)).numel()
+        length = torch.Size(shape[dim] for dim in self.dims(place)).numel()
         return self.count(place) // length, length
 
     def in_rows(self, place: int, patterns: tuple[Pattern, ...], start: int) -> Tensor:
@@ -85,11 +85,12 @@ class Setting:
         """The elements of a tensor that can be chosen, as they are."""
         return collapsed(self.tensors[place])
 
-    def _dims(self, place: int) -> tuple[int, ...]:
+    def dims(self, place: int) -> tuple[int, ...]:
+        """The dimensions of a tensor that make a row."""
         return row_dims(self.call, self.meanings[place], self.tensors[place])
 
     def _from_rows(self, place: int, table: Tensor) -> Tensor:
-        shape, dims = free_shape(self.tensors[place]), self._dims(place)
+        shape, dims = free_shape(self.tensors[place]), self.dims(place)
         others = [dim for dim in range(len(shape)) if dim not in dims]
         order = [*others, *dims]
         spread = table.reshape([shape[dim] for dim in order])
@@ -114,6 +115,41 @@ def tamed(setting: Setting, build: Callable[[], OpCall]) -> Callable[[], OpCall]
         return setting.filled(kept)
 
     return make
+
+
+def tamed_rows(setting: Setting, place: int, build: Callable[[], OpCall]) -> Callable[[], OpCall]:
+    """The call with the old values in those rows of one tensor whose results are not finite.
+
+    As it is where the result does not show which row it comes from.
+    """
+
+    def make() -> OpCall:
+        changed = build()
+        bad = _not_finite(changed)
+        if bad is None or not bool(bad.any()):
+            return changed
+        old, new = collapsed(setting.tensors[place]), collapsed(changed.tensors[place])
+        spoiled = _rows_used(bad, old, setting.dims(place))
+        return changed if spoiled is None else setting.filled({place: torch.where(spoiled, old, new)})
+
+    return make
+
+
+def _rows_used(bad: Tensor, operand: Tensor, dims: tuple[int, ...]) -> Tensor | None:
+    """For each row whether a bad result comes from it, with the row's dimensions as 1."""
+    kept = [1 if dim in dims else size for dim, size in enumerate(operand.shape)]
+    if bad.dim() == operand.dim():
+        rows = bad.any(dim=dims, keepdim=True)
+        if list(rows.shape) == kept:
+            return rows
+    elif list(bad.shape) == [size for dim, size in enumerate(operand.shape) if dim not in dims]:
+        return bad.reshape(kept)
+    # rows of a weight make one dimension of the result, wherever it stands
+    count = torch.Size(kept).numel()
+    as_long = [dim for dim, size in enumerate(bad.shape) if size == count]
+    if len(as_long) != 1:
+        return None
+    return bad.movedim(as_long[0], 0).reshape(count, -1).any(1).reshape(kept)
 
 
 def _not_finite(call: OpCall) -> Tensor | None:

@@ -21,7 +21,7 @@ from tapestry.suite.variants.indices import index_values
 from tapestry.suite.variants.joint import joint_variants
 from tapestry.suite.variants.meaning import Role, TensorMeaning
 from tapestry.suite.variants.patterns import Pattern
-from tapestry.suite.variants.setting import Setting, tamed
+from tapestry.suite.variants.setting import Setting, tamed, tamed_rows
 
 #: Added to the rank of a tensor's variants for each tensor before it, and for one that never changes in the program.
 _LATER, _CONSTANT = 1, 12
@@ -114,9 +114,6 @@ def _chosen(setting: Setting, meaning: TensorMeaning, groups: tuple[Group, ...])
             build = _listed(setting, place, group.values, part * count)
             name = _name(meaning, group.name if parts == 1 else f"{group.name}.{part}")
             rank = group.rank * 2 + _PART * part
-            if not setting.elementwise:
-                yield Variant(name, Kind.VALUES, rank, build)
-                continue
             yield Variant(name, Kind.VALUES, rank, tamed(setting, build))
             yield Variant(f"{name}+", Kind.VALUES, rank + _BEYOND, build)
 
@@ -159,7 +156,11 @@ def _rows(
             if rows == 1 and word != "rows":
                 what = f"{word}.{what}"
             build = _patterned(setting, place, held, part * rows)
-            yield Variant(_name(meaning, what), kind, rank + part, build)
+            if kind == Kind.NONFINITE or rows == 1:
+                yield Variant(_name(meaning, what), kind, rank + part, build)
+                continue
+            yield Variant(_name(meaning, what), kind, rank + part, tamed_rows(setting, place, build))
+            yield Variant(_name(meaning, f"{what}+"), kind, rank + part + _BEYOND, build)
         most = _WHOLE if place == setting.varied[0].place else _WHOLE_LATER
         for position, pattern in enumerate(held[:most] if rows > 1 else ()):
             what = f"all-{pattern.name}" if word == "rows" else f"all-{word}.{pattern.name}"
