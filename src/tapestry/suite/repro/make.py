@@ -139,12 +139,17 @@ def make_repros(
 
 
 def case_of(suite: Suite, text: str) -> Case:
-    """The case with this id, or the only one whose id contains the text. UsageError for none and for several."""
+    """The case with this id, or the only one whose id contains the text; of a carved case and those derived from it,
+    whose ids begin with its own, the carved one. UsageError for none and for several.
+    """
     if text in suite.by_id:
         return suite.by_id[text]
     found = [case for case in suite.cases if text in case.id]
     if len(found) == 1:
         return found[0]
+    carved = [case for case in found if not case.base]
+    if carved and {case.base or case.id for case in found} == {carved[0].id}:
+        return carved[0]
     if not found:
         raise UsageError(f"the suite has no case {text!r}; `tapestry replay` shows their names")
     names = ", ".join(case.id for case in found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
