@@ -7,12 +7,17 @@ from __future__ import annotations
 
 # ruff: noqa: SLF001 - an overload's schema
 from collections.abc import Iterator
+from typing import Any
 
+import pytest
 import torch
 
+from tapestry.numerics import flatten_result, judge, oracle
 from tapestry.numerics.arguments import names, operator_name
 from tapestry.numerics.facts import CallFacts
 from tapestry.numerics.tolerance import UNKNOWN, UNKNOWN_POINTWISE, class_of
+
+aten = torch.ops.aten
 
 #: Integers, bool or memory that nobody wrote: judged exactly or not at all, whatever the class.
 _NOT_FLOATING = names(
@@ -70,6 +75,36 @@ def test_few_operators_are_unknown() -> None:
     unknown = {name.partition(".")[0].rstrip("_") for name in unknown_overloads()}
     assert not unknown & {"linear", "softmax", "layer_norm", "conv2d", "cdist", "fft_fft", "lstm", "cross_entropy_loss"}
     assert len(unknown) <= 35, sorted(unknown)
+
+
+X = torch.rand(6, 6, generator=torch.Generator().manual_seed(0)) + 0.5
+SYMMETRIC = X + X.t()
+CALLS: dict[str, tuple[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]]] = {
+    "gradient": (aten.gradient.scalarint, (X,), {"spacing": 0.3}),
+    "istft": (aten.istft.default, (torch.stft(X.flatten(), 8, window=torch.hann_window(8), return_complex=True), 8),
+              {"window": torch.hann_window(8)}),
+    "polygamma": (aten.polygamma.default, (2, X), {}),
+    "hermite": (aten.special_hermite_polynomial_h.n_scalar, (X, 3), {}),
+    "ldl_factor": (aten.linalg_ldl_factor_ex.default, (SYMMETRIC,), {}),
+    "qkv": (aten._transform_bias_rescale_qkv.default, (X.reshape(1, 3, 12), X.flatten()[:12], 2), {}),
+    "masked softmax": (aten._masked_softmax.default, (X[None, None], torch.zeros(6, 6, dtype=torch.bool), 3, 0), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("fault", ["a thousandth", "bfloat16", "none"])
+def test_what_is_unknown_is_judged_all_the_same(name: str, fault: str) -> None:
+    target, args, kwargs = CALLS[name]
+    source, want = flatten_result(target(*args, **kwargs)), oracle(target, args, kwargs)
+    assert source[0] is not None
+    got = source[0].clone().contiguous()
+    if fault == "bfloat16":
+        got = got.bfloat16().float()
+    elif fault == "a thousandth":
+        got.view(-1)[int(got.abs().flatten().argmax())] *= 1 + 1e-3
+    outcome = judge(target, args, kwargs, (got, *source[1:]), source, want)
+    assert outcome.judged_by.startswith("unknown")
+    assert outcome.verdict == ("pass" if fault == "none" else "fail")
 
 
 if __name__ == "__main__":
