@@ -245,6 +245,23 @@ def _listed(call: OpCall, kinds: dict[str, str]) -> Iterator[Changes]:
             yield {"output_size": [1, 3, 1][:spatial], "scale_factors": None, "align_corners": True}
 
 
+def _normalized(call: OpCall, kinds: dict[str, str]) -> Iterator[Changes]:
+    """A norm over more dims or fewer, with weights of that shape."""
+    data, values = main_tensor(call), given(call)
+    now = as_ints(values.get("normalized_shape"))
+    if data is None or now is None:
+        return
+    for count in range(1, data.dim() + 1):
+        shape = list(data.shape[data.dim() - count :])
+        if shape != now:
+            fitted = {
+                name: resized(value, shape, f"normalized {name}")
+                for name, value in values.items()
+                if name in ("weight", "bias") and isinstance(value, torch.Tensor)
+            }
+            yield {"normalized_shape": shape, **fitted}
+
+
 def _rank(call: OpCall) -> int:
     tensor = main_tensor(call)
     return tensor.dim() if tensor is not None else 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import cast
 
 import torch
 
 from tapestry.suite.variants.call import OpCall
+from tapestry.suite.variants.quiet import eager_or_none
 
 #: Elements of all inputs and of all results beyond which a call is not tried, and no variant is proposed but the
 #: largest: 2^21 float32 elements are 8 MiB.
@@ -23,17 +23,9 @@ def elements(call: OpCall) -> int:
 
 
 def result_shapes(call: OpCall) -> tuple[tuple[int, ...], ...] | None:
-    """The shapes of what eager returns for a call, or None where it refuses. The call's tensors are left as they are,
-    and so is the state of the global random number generator.
-    """
-    mutable = call.target._schema.is_mutable
-    tried = call.with_tensors(tuple(tensor.detach().clone() for tensor in call.tensors)) if mutable else call
-    try:
-        with torch.no_grad():
-            result = _run(tried)
-    except Exception:
-        return None
-    return tuple(tuple(tensor.shape) for tensor in _tensors(result))
+    """The shapes of what eager returns for a call, or None where it refuses."""
+    results = eager_or_none(call)
+    return None if results is None else tuple(tuple(result.shape) for result in results if result is not None)
 
 
 def accepts(call: OpCall) -> bool:
@@ -76,24 +68,4 @@ def contradicts(known: OpCall, call: OpCall) -> bool:
 
 
 def _on_meta(call: OpCall) -> bool:
-    try:
-        with torch.no_grad():
-            _run(call.with_tensors(tuple(tensor.detach().to("meta") for tensor in call.tensors)))
-    except Exception:
-        return False
-    return True
-
-
-def _run(call: OpCall) -> object:
-    if torch.Tag.nondeterministic_seeded not in call.target.tags:
-        return call.target(*call.args, **call.kwargs)
-    with torch.random.fork_rng(devices=[]):
-        return call.target(*call.args, **call.kwargs)
-
-
-def _tensors(result: object) -> list[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        return [result]
-    if isinstance(result, tuple | list):
-        return [tensor for entry in cast("tuple[object, ...]", result) for tensor in _tensors(entry)]
-    return []
+    return eager_or_none(call.with_tensors(tuple(tensor.detach().to("meta") for tensor in call.tensors))) is not None
