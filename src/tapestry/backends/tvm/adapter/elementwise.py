@@ -274,11 +274,11 @@ ELEMENTWISE: dict[str, Converter] = {
     "reciprocal.default": unary(lambda value: R.divide(relax.const(1.0, str(value.ty.dtype)), value)),
     "logical_and.default": logical(R.logical_and),
     "logical_or.default": logical(R.logical_or),
-    "logical_xor.default": logical(R.logical_xor),
+    "logical_xor.default": logical(R.not_equal),
     "logical_not.default": logical(R.logical_not),
     **{f"bitwise_and.{kind}": bitwise(R.bitwise_and, R.logical_and) for kind in ("Tensor", "Scalar")},
     **{f"bitwise_or.{kind}": bitwise(R.bitwise_or, R.logical_or) for kind in ("Tensor", "Scalar")},
-    **{f"bitwise_xor.{kind}": bitwise(R.bitwise_xor, R.logical_xor) for kind in ("Tensor", "Scalar")},
+    **{f"bitwise_xor.{kind}": bitwise(R.bitwise_xor, R.not_equal) for kind in ("Tensor", "Scalar")},
     "bitwise_not.default": bitwise(R.bitwise_not, R.logical_not),
     **{f"{key}.{kind}": _shift(R.left_shift) for key in ("bitwise_left_shift", "__lshift__") for kind in _SHIFTS[key]},
     **{

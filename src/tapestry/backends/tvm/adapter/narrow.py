@@ -16,13 +16,12 @@ from tapestry.backends.tvm.adapter.values import Node, R, name
 _NARROW = {torch.int8: (8, True), torch.uint8: (8, False), torch.int16: (16, True), torch.uint16: (16, False)}
 
 #: Operators that move or choose elements: their results are in range because their operands are.
-_MOVING = frozenset(
-    {
-        "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "permute", "slice", "cat", "clone",
-        "alias", "lift_fresh_copy", "index_select", "gather", "where", "maximum", "minimum", "amax", "amin", "max", "min",
-        "flip", "repeat", "diagonal", "constant_pad_nd", "scalar_tensor", "full", "full_like", "slice_scatter", "getitem",
-    }
-)  # fmt: skip
+_MOVING_TABLE = """
+view _unsafe_view reshape unsqueeze squeeze expand permute slice cat clone alias lift_fresh_copy index_select gather
+where maximum minimum amax amin max min flip repeat diagonal constant_pad_nd scalar_tensor full full_like
+slice_scatter getitem
+"""
+_MOVING = frozenset(_MOVING_TABLE.split())
 
 
 def wrapped(imp: Any, node: Node, value: Any) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from tapestry.errors import CompileError
+
 #: A literal's value would be an error of the shader; hidden in a variable, its bits are nobody's business. The test
 #: for NaN looks at bits because implementations may assume that there is none (WGSL, section 15.7.2).
 _HELPERS = {
@@ -46,42 +48,32 @@ def mended(text: str) -> str:
 
 
 def _with_named_tests(text: str) -> str:
-    """``(x != x)``, with the same text on both sides, by name."""
-    pieces: list[str] = []
-    done, at = 0, text.find(_DIFFERS)
+    """``(x != x)``, with the same text on both sides, by name; any other ``(x != y)`` as ``(!(x == y))``.
+
+    naga compiles ``!=`` of floats to SPIR-V's ordered comparison, which is false beside NaN, where WGSL says true.
+    """
+    at = text.find(_DIFFERS)
     while at >= 0:
-        left, right = _opening(text, at - 1), _closing(text, at + len(_DIFFERS))
-        operand = text[left + 1 : at]
-        if left >= done and operand == text[at + len(_DIFFERS) : right]:
-            pieces += [text[done:left], f"tapestry_isnan({operand})"]
-            done = right + 1
-        at = text.find(_DIFFERS, at + 1)
-    return "".join([*pieces, text[done:]])
+        left, right = _bracket(text, at - 1, -1), _bracket(text, at + len(_DIFFERS), 1)
+        one, other = text[left + 1 : at], text[at + len(_DIFFERS) : right]
+        named = f"tapestry_isnan({one})" if one == other else f"(!({one} == {other}))"
+        text = text[:left] + named + text[right + 1 :]
+        at = text.find(_DIFFERS, left)
+    return text
 
 
-def _opening(text: str, at: int) -> int:
-    """The bracket that is open at a place, or -1."""
+def _bracket(text: str, at: int, step: int) -> int:
+    """The bracket around a comparison, looked for in one direction. CompileError where it has none of its own."""
+    inner, outer = (")]", "([") if step < 0 else ("([", ")]")
     depth = 0
-    while at >= 0:
-        if text[at] in ")]":
+    while 0 <= at < len(text):
+        if text[at] in inner:
             depth += 1
-        elif text[at] in "([":
-            if not depth:
-                return at
+        elif text[at] in outer and depth:
             depth -= 1
-        at -= 1
-    return -1
-
-
-def _closing(text: str, at: int) -> int:
-    """The bracket that closes what is open at a place, or the end of the text."""
-    depth = 0
-    while at < len(text):
-        if text[at] in "([":
-            depth += 1
-        elif text[at] in ")]":
-            if not depth:
-                return at
-            depth -= 1
-        at += 1
-    return at
+        elif text[at] in outer:
+            return at
+        elif text[at] in ",;{}" and not depth:
+            break
+        at += step
+    raise CompileError("TVM writes a comparison without brackets around it, which cannot be mended for WGSL")
