@@ -68,7 +68,8 @@ def _is_integer(tensor: Tensor) -> bool:
 def _float_pairs(setting: Setting, held: list[TensorMeaning]) -> Iterator[Variant]:
     if len(held) < 2:
         return
-    dtype = setting.tensors[held[0].place].dtype
+    # what the narrowest holds, all hold
+    dtype = min((setting.tensors[meaning.place].dtype for meaning in held), key=lambda dtype: torch.finfo(dtype).max)
     yield from _combined(setting, held, "pairs", elements.float_pairs(dtype), 0)
     yield from _combined(setting, held, "nonfinite-pairs", elements.nonfinite_pairs(), 0)
     yield Variant("values:together:equal", Kind.VALUES, 2, _alike(setting, held, lambda values, order: values))
@@ -82,7 +83,7 @@ def _float_pairs(setting: Setting, held: list[TensorMeaning]) -> Iterator[Varian
 def _integer_pairs(setting: Setting, held: list[TensorMeaning]) -> Iterator[Variant]:
     if len(held) < 2:
         return
-    dtype = setting.tensors[held[0].place].dtype
+    dtype = min((setting.tensors[meaning.place].dtype for meaning in held), key=lambda dtype: torch.iinfo(dtype).max)
     whole, natural = elements.integer_pairs(dtype), elements.natural_pairs(dtype)
     zero = torch.zeros(1, dtype=torch.int64)
     yield from _combined(setting, held, "pairs", whole, 0)
