@@ -117,6 +117,8 @@ def _stepped(call: OpCall, reshape: Callable[[torch.Tensor, int], torch.Tensor],
             reshape(tensor, place) if place in places and (by > 0 or tensor.dim()) else tensor
             for place, tensor in enumerate(call.tensors)
         )
+        if all(new.dim() == old.dim() for new, old in zip(tensors, call.tensors, strict=True)):
+            continue
         for entries in _shifted(call, by):
             try:
                 tried = in_range(changed(call.with_tensors(tensors), entries), f"rank {top + by}", call)
