@@ -77,6 +77,7 @@ def wrong(tapestry: Tapestry, suite: Path, backend: str, *options: str) -> dict[
     return found
 
 
+@pytest.mark.timeout(300)  # three replays
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_int8_is_calibrated_with_the_activations_of_a_suite(
     tapestry: Tapestry, suite: Path, backend: str, request: pytest.FixtureRequest
