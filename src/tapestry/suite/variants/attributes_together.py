@@ -19,19 +19,7 @@ Changes = Mapping[str, object]
 def together(call: OpCall) -> Iterator[tuple[str, Changes]]:
     """Changes to several arguments of a call, with a label."""
     kinds = {row.name: row.kind for row in parameters(call.target)}
-    for source in (
-        _reduced,
-        _sliced,
-        _windowed,
-        _grouped,
-        _scaled,
-        _padded,
-        _picked,
-        _bounded,
-        _heads,
-        _moved,
-        _listed,
-    ):
+    for source in _SOURCES:
         for changes in source(call, kinds):
             yield ", ".join(f"{name}={_shown(value)}" for name, value in changes.items()), changes
 
@@ -265,3 +253,19 @@ def _normalized(call: OpCall, kinds: dict[str, str]) -> Iterator[Changes]:
 def _rank(call: OpCall) -> int:
     tensor = main_tensor(call)
     return tensor.dim() if tensor is not None else 0
+
+
+_SOURCES = (
+    _reduced,
+    _sliced,
+    _windowed,
+    _grouped,
+    _scaled,
+    _padded,
+    _picked,
+    _bounded,
+    _heads,
+    _moved,
+    _listed,
+    _normalized,
+)

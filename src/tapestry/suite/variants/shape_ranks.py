@@ -37,7 +37,7 @@ def rank_variants(call: OpCall) -> Iterator[Variant]:
 def more(call: OpCall) -> OpCall | None:
     """The call with one more leading dim of 2, or None where eager takes none."""
     top = max((tensor.dim() for tensor in call.tensors), default=0)
-    if top >= _LARGEST_RANK or 2 * elements(call) > TRIAL_ELEMENTS:
+    if not call.tensors or top >= _LARGEST_RANK or 2 * elements(call) > TRIAL_ELEMENTS:
         return None
     return _stepped(call, _with_leading, 1)
 
@@ -89,6 +89,8 @@ def _smaller(call: OpCall, place: int) -> Iterator[_Reshape]:
             yield f"shape {place} dim {dim} of 1 only", 1, {place: [*sizes[:dim], 1, *sizes[dim + 1 :]]}
     if len(sizes) >= 2:
         yield f"shape {place} last dim only", 1, {place: sizes[-1:]}
+        yield f"shape {place} without its last dim", 1, {place: sizes[:-1]}
+        yield f"shape {place} next to last dim only", 2, {place: sizes[-2:-1]}
         yield f"shape {place} all 1", 2, {place: [1] * len(sizes)}
     yield f"shape {place} with a dim more", 2, {place: [2, *sizes]}
 

@@ -46,13 +46,12 @@ class Sized:
 
 def size_variants(call: OpCall, linked: tuple[Link, ...]) -> tuple[Iterator[Variant], ...]:
     """Variants of other sizes, for a call whose links are known, by what they change: each link by itself, all at
-    once, one of them very long, all elements together.
+    once, one of them or the number of elements very large.
     """
     return (
         _variants(call, _each(linked)),
         _variants(call, _together(call, linked)),
-        chain(_variants(call, _very_long(call, linked)), _reductions(call, linked)),
-        _many(call),
+        chain(_variants(call, _very_long(call, linked)), _reductions(call, linked), _many(call)),
     )
 
 
