@@ -29,6 +29,7 @@ FAULTS = {
     "raises_on_nothing": "if self.numel() == 0: raise RuntimeError('zero bytes')\n    return torch.relu(self)",
     "not_written_for_any": "return self.no_such_thing()",
     "aborts": "os.abort()",
+    "hangs": "time.sleep(1000)",
 }
 
 
@@ -60,11 +61,12 @@ def test_what_is_found_and_what_survives(tmp_path: Path, faults: Path, suite: Pa
         "aborts",
     }
     assert found["drops_nan"].by.endswith("nan")
+    assert found["hangs"].verdict == "timeout"
     assert found["aborts"].verdict == "crashed"
     assert found["raises_on_nothing"].verdict == "error"
     assert "the right one in all" in found["right"].why
     assert found["not_written_for_any"].cases == 0
-    assert result.by_class["kind"].killed == 4
+    assert result.by_class["kind"].killed == 5
     assert {entry.fault for entry in result.survivors} == {"right", "another_zero", "not_written_for_any"}
     with Journal(tmp_path / "journal", "audit") as journal:
         again = audit(suite, faults, journal=journal)

@@ -26,9 +26,10 @@ from tapestry.suite.audit.worker import Answer, Job
 from tapestry.suite.journal import Journal
 from tapestry.suite.variants.derive import GENERATION
 
-#: Seconds for trying one fault. A worker that has not answered long after that is killed.
+#: Seconds for trying one fault. A worker that has not answered long after that is killed: it cannot even notice by
+#: itself that a call hangs.
 SECONDS = 60.0
-_GRACE = 60.0
+_GRACE = 300.0
 
 Progress = Callable[[str, int, int], None]
 
@@ -161,6 +162,8 @@ class _Worker:
         return answer.result
 
     def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is not None:
+            self._end()
         if self._process is None:
             command = [sys.executable, "-m", "tapestry.suite.audit.worker"]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

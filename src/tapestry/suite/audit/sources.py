@@ -6,7 +6,9 @@ Not here: trying them (mutants).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
 from tapestry.suite.audit.faults import Fault
 from tapestry.suite.audit.mutants import NamedCall
@@ -15,6 +17,11 @@ from tapestry.suite.one_call import call_of
 from tapestry.suite.schema.calls import calls_for
 from tapestry.suite.variants.call import OpCall
 from tapestry.suite.variants.derive import Budget, derive
+
+#: The first calls of an operator are the most diverse; they get most of the variants.
+_MOST_DIVERSE = 4
+_FIRST = Budget(cases=256, bytes=256 << 20)
+_LATER = Budget(cases=96)
 
 
 class Sources:
@@ -37,7 +44,9 @@ class Sources:
         bases = [entry for op in fault.targets for entry in self.bases(op)]
         yield from bases
         if self.variants:
-            yield from _in_turns([self._variants(entry) for entry in bases])
+            yield from _in_turns(
+                [_Stream(self._variants(entry, place), _turn(place)) for place, entry in enumerate(bases)]
+            )
 
     def bases(self, op: str) -> tuple[NamedCall, ...]:
         """The calls of an overload before any variant: carved, or from the schema where nothing was."""
@@ -55,8 +64,11 @@ class Sources:
             if len(graph.calls) == 1
         )
 
-    def _variants(self, base: NamedCall) -> Iterator[NamedCall]:
-        for variant, call in derive(base.call, Budget()):
+    def _stream(self, base: NamedCall, place: int) -> _Stream:
+        return _Stream(self._variants(base, place), 4 if place < _MOST_DIVERSE else 1)
+
+    def _variants(self, base: NamedCall, place: int) -> Iterator[NamedCall]:
+        for variant, call in derive(base.call, _FIRST if place < _MOST_DIVERSE else _LATER):
             yield NamedCall(f"{base.name} ~ {variant.name}", call)
 
 
@@ -68,13 +80,21 @@ def _of_schema(op: str) -> tuple[NamedCall, ...]:
     )
 
 
-def _in_turns(streams: list[Iterator[NamedCall]]) -> Iterator[NamedCall]:
-    """One of each stream in turn until all have ended."""
+@dataclass
+class _Stream:
+    """Calls still to come, of which some are taken in each turn."""
+
+    calls: Iterator[NamedCall]
+    turn: int
+
+
+def _in_turns(streams: list[_Stream]) -> Iterator[NamedCall]:
+    """A few of each stream in turn until all have ended."""
     while streams:
-        alive: list[Iterator[NamedCall]] = []
+        alive: list[_Stream] = []
         for stream in streams:
-            entry = next(stream, None)
-            if entry is not None:
-                yield entry
+            taken = list(islice(stream.calls, stream.turn))
+            yield from taken
+            if len(taken) == stream.turn:
                 alive.append(stream)
         streams = alive

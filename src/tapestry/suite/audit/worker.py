@@ -5,19 +5,28 @@ A fault is code that may crash, hang or eat memory; here it takes down this proc
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import torch
 
 from tapestry.errors import TapestryError
+from tapestry.numerics.verdict import Verdict
 from tapestry.suite.audit.faults import Fault, read_faults
 from tapestry.suite.audit.mutants import try_fault
 from tapestry.suite.audit.result import FaultResult
 from tapestry.suite.audit.sources import Sources
 from tapestry.suite.store import load_suite
+
+#: Seconds after which one call of a fault counts as hung.
+CALL_SECONDS = 20.0
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -48,6 +57,42 @@ def attempt(fault: Fault, sources: Sources, seconds: float) -> Answer:
         return Answer(problem=str(error))
 
 
+class Watchdog:
+    """Ends this process, with a verdict, when one call of a fault takes too long: nothing can cancel it in-process."""
+
+    def __init__(self, send: Callable[[Answer], None], seconds: float = CALL_SECONDS) -> None:
+        self._send = send
+        self._seconds = seconds
+        self._since: float | None = None
+        self._fault: Fault | None = None
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def watched(self, fault: Fault) -> Fault:
+        """The same fault, looked at while it computes."""
+
+        def apply(*given: object) -> object:
+            self._since, self._fault = time.monotonic(), fault
+            try:
+                return fault.apply(*given)
+            finally:
+                self._since = None
+
+        functools.update_wrapper(apply, fault.apply)
+        return replace(fault, apply=apply)
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(0.5)
+            since, fault = self._since, self._fault
+            if since is not None and fault is not None and time.monotonic() - since > self._seconds:
+                why = f"one call took over {self._seconds:.0f} s"
+                op = fault.op or " + ".join(fault.ops)
+                self._send(Answer(FaultResult(
+                    fault.name, fault.fault_class, op, True, "", str(Verdict.TIMEOUT), 0, 0, why, self._seconds
+                )))  # fmt: skip
+                os._exit(1)
+
+
 def main() -> None:
     """Read a job, then the names of faults; answer each."""
     # What a fault or a library prints must not end up between the answers.
@@ -56,10 +101,15 @@ def main() -> None:
     torch.set_num_threads(1)
     job = msgspec.json.decode(sys.stdin.buffer.readline(), type=Job)
     faults = {fault.name: fault for fault in read_faults(Path(job.faults)).faults}
+
+    def send(answer: Answer) -> None:
+        answers.write(msgspec.json.encode(answer) + b"\n")
+
+    watchdog = Watchdog(send)
     sources = Sources(load_suite(Path(job.suite)) if job.suite else None, job.variants)
     for line in sys.stdin.buffer:
         name = msgspec.json.decode(line, type=str)
-        answers.write(msgspec.json.encode(attempt(faults[name], sources, job.seconds)) + b"\n")
+        send(attempt(watchdog.watched(faults[name]), sources, job.seconds))
 
 
 if __name__ == "__main__":

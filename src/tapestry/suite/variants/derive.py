@@ -13,6 +13,7 @@ from torch import Tensor
 from tapestry.suite.variants.attributes import attribute_variants
 from tapestry.suite.variants.call import Kind, OpCall, Variant
 from tapestry.suite.variants.layout import layout_variants
+from tapestry.suite.variants.products import WITH, product_variants
 from tapestry.suite.variants.quiet import eager_or_none
 from tapestry.suite.variants.shape_trial import one_thread
 from tapestry.suite.variants.shapes import shape_variants
@@ -36,6 +37,7 @@ SOURCES = (
     Source(frozenset({Kind.LAYOUT}), layout_variants),
     Source(frozenset({Kind.ATTRIBUTES}), attribute_variants),
     Source(frozenset({Kind.SHAPE}), shape_variants),
+    Source(frozenset({Kind.ATTRIBUTES, Kind.SHAPE}), product_variants),
 )
 #: How many of a kind come before the next of another.
 _SHARE = {Kind.VALUES: 2.0, Kind.NONFINITE: 1.0, Kind.SHAPE: 1.0, Kind.LAYOUT: 1.0, Kind.ATTRIBUTES: 1.0}
@@ -107,14 +109,14 @@ def _all(call: OpCall, sources: tuple[Source, ...], kinds: Collection[Kind]) -> 
 
 
 def _in_turn(variants: Iterator[Variant], kinds: Collection[Kind]) -> list[Variant]:
-    """By rank within a kind, the kinds in turn, so that any budget covers all of them."""
-    held: dict[Kind, list[Variant]] = {}
+    """By rank within a kind, the kinds in turn, so that any budget covers all of them; products apart."""
+    held: dict[tuple[Kind, bool], list[Variant]] = {}
     for variant in variants:
         if variant.kind in kinds:
-            held.setdefault(variant.kind, []).append(variant)
+            held.setdefault((variant.kind, WITH in variant.name), []).append(variant)
     placed: list[tuple[float, int, Variant]] = []
-    for order, kind in enumerate(Kind):
-        ranked = sorted(held.get(kind, []), key=lambda variant: (variant.rank, variant.name))
+    for order, (kind, product) in enumerate((kind, product) for kind in Kind for product in (False, True)):
+        ranked = sorted(held.get((kind, product), []), key=lambda variant: (variant.rank, variant.name))
         placed += [(place / _SHARE[kind], order, variant) for place, variant in enumerate(ranked)]
     return [variant for _, _, variant in sorted(placed, key=lambda entry: entry[:2])]
 
