@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,12 @@ def test_a_real_failure_replays_with_one_command(
 ) -> None:
     ready("openvino", request.config)
     where = ("--to", "cpu", "--backend", "openvino")
-    bundle, json = tmp_path / "bundle", tmp_path / "out.json"
-    ended = tapestry("repro", relu, "relu", *where, "-o", bundle, "--json", json)
+    bundle, document = tmp_path / "bundle", tmp_path / "out.json"
+    ended = tapestry("repro", relu, "relu", *where, "-o", bundle, "--json", document)
     assert ended.code == 1, ended.err
     assert f"bundle  {bundle}"[:40] in ended.out
+    (entry,) = json.loads(document.read_text())["repros"]
+    assert (entry["folder"], entry["elements_after"]) == (str(bundle), 1)
     record = read_record(bundle)
     assert (record.way, record.after.elements) == ("fail: NaN is lost", 1)
     assert record.runs < 60
@@ -89,3 +92,40 @@ def test_wrong_usage(tapestry: Tapestry, relu: Path, tmp_path: Path) -> None:
         assert ended.code == 2, ended.out
         assert words in " ".join(ended.err.split())
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.opencl
+def test_what_a_compiler_lacks_is_reduced_by_shape(tapestry: Tapestry, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "import torch\n"
+        "class Histogram(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return torch.histc(x, 8)\n"
+        "def histogram():\n"
+        "    return Histogram(), (torch.linspace(-2, 2, 400).view(4, 100),)\n"
+    )
+    ended = tapestry("carve", f"{tmp_path / 'model.py'}:histogram", "-o", tmp_path / "suite", "--variants", "0")
+    assert ended.code == 0, ended.err
+    ended = tapestry(
+        "repro", tmp_path / "suite", "histc", "--to", "opencl", "--backend", "tvm", "-o", tmp_path / "bundle"
+    )
+    assert ended.code == 1, ended.err
+    record = read_record(tmp_path / "bundle")
+    assert record.verdict == "unsupported"
+    assert (record.before.elements, record.after.elements) == (400, 1)
+
+
+def test_migrate_writes_a_bundle_for_a_finding(
+    tapestry: Tapestry, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    ready("openvino", request.config)
+    ended = tapestry(
+        "migrate", f"{MODELS}:relu", "--to", "cpu", "--backend", "openvino", "--variants", "0", "--journal",
+        tmp_path / "journal", "--repro", tmp_path / "repros", "--json", tmp_path / "out.json",
+    )  # fmt: skip
+    assert ended.code == 1, ended.err
+    (bundle,) = (tmp_path / "repros").iterdir()
+    (finding,) = json.loads((tmp_path / "out.json").read_text())["findings"]
+    assert finding["repro"] == str(bundle)
+    assert finding["case"] == read_record(bundle).case
+    assert finding["backend"] == "openvino"
