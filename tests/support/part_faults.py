@@ -1,7 +1,7 @@
 """Broken and right platforms that run several ATen calls as one part, in the form of faults with ``ops``.
 
-Each ``apply(steps)`` gives the results of a list of steps; the records here are this module's own. ``MUTANTS`` are wrong
-in a way that shows only when the calls stand together; ``CONTROLS`` are right, and round differently than PyTorch.
+Each ``apply(steps)`` gives the results of a list of steps; the records here are this module's own. ``MUTANTS`` are
+wrong in a way that shows only when the calls stand together; ``CONTROLS`` are right, and round differently than PyTorch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+import torch.nn.functional as F
 
 Results = list[Any]
 LEFT = object()  # what a rule returns where it does not bite
@@ -387,19 +387,19 @@ def share(a: Any, b: Any) -> bool:
 
 @whole("copy_.default sum.dim_IntList", MUTANTS)
 def sum_reads_before_copy(steps: list[Step]) -> Results:
+    """A sum of what a copy has written gives the sum of what was there before."""
     results: Results = []
+    olds: dict[int, torch.Tensor] = {}
     for place, step in enumerate(steps):
         args = fill(step.args, results)
-        copies = [k for k in range(place) if steps[k].op == "aten.copy_.default" and share(results[k], args[0])]
-        if step.op == "aten.sum.dim_IntList" and copies:
-            made = right(Step(step.op, (olds[copies[-1]], *step.args[1:]), step.kwargs), results)
-            results.append(made if made.shape == right(step, results).shape else right(step, results))
-            continue
         if step.op == "aten.copy_.default":
-            if not any(True for _ in results):
-                olds = {}
-            olds = {**locals().get("olds", {}), place: args[0].clone()}
-        results.append(right(step, results))
+            olds[place] = args[0].clone()
+        copies = [k for k in olds if k < place and share(results[k], args[0])]
+        made = right(step, results)
+        if step.op == "aten.sum.dim_IntList" and copies:
+            before = right(Step(step.op, (olds[copies[-1]], *step.args[1:]), step.kwargs), results)
+            made = before if before.shape == made.shape else made
+        results.append(made)
     return results
 
 
@@ -528,7 +528,7 @@ def clone_is_elided(steps: list[Step]) -> Results:
     return results
 
 
-# ---- right platforms --------------------------------------------------------------------------------------------------
+# ---- right platforms ------------------------------------------------------------------------------------------------
 def doubled(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
         return value.double()

@@ -115,7 +115,8 @@ def shaped(tensor: Tensor, shape: Sequence[int], dtype: torch.dtype, rng: Random
         sample = torch.ones(count, dtype=dtype) if _positive(tensor) else -torch.ones(count, dtype=dtype)
         return fresh(sample, rng).reshape(tuple(shape))
     flat = tensor.reshape(-1)
-    picks = torch.tensor([rng.randrange(flat.numel()) for _ in range(count)], dtype=torch.int64)
+    generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
+    picks = torch.randint(0, flat.numel(), (count,), generator=generator)
     return flat[picks].to(dtype).reshape(tuple(shape))
 
 

@@ -61,6 +61,21 @@ def judge_graph(
     return _Case(graph, inputs, got, sources).judged()
 
 
+def exact_outputs(graph: Graph, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The graph's outputs in the oracle's dtypes: every call in float64, on the results of the calls before it.
+
+    Where a call has no oracle, its results are eager's.
+    """
+    followed = _follow_graph(graph, inputs, "careful")
+    given = {entry.name: tensor for entry, tensor in zip(graph.inputs, inputs, strict=True)}
+    found: list[Tensor] = []
+    for ref in graph.outputs:
+        value = followed[ref.name].values[ref.item] if ref.name in followed else given_value(given[ref.name])
+        assert value is not None
+        found.append(value.exact)
+    return tuple(found)
+
+
 def producer(graph: Graph, ref: Ref) -> str:
     """What an output is to a reader of a report: the operator that made it and the call's name; an input's name."""
     for call in graph.calls:

@@ -6,6 +6,7 @@ Whether a fitted call runs is tried by the caller. Not here: which calls to link
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from random import Random
 from typing import Protocol, cast
 
@@ -17,6 +18,8 @@ from tapestry.program.serial import overload_name
 from tapestry.suite.composition.editing import shaped
 from tapestry.suite.composition.steps import Step, leaves, mapped
 
+#: Elements of an operand that is made to fit, at most.
+_LARGEST = 1 << 15
 #: Integer lists of a call that follow the sizes of its operands.
 _SIZES = frozenset({"normalized_shape", "size", "shape", "output_size"})
 
@@ -62,13 +65,12 @@ def linked(call: ExampleCall, place: int, value: object, like: Tensor, rng: Rand
     others = {number: tuple(tensor.shape) for number, tensor in enumerate(tensors) if number != place}
     by_size = {number: tuple(sizes.get(size, size) for size in shape) for number, shape in others.items()}
     alike = {number: whole if shape == tuple(old.shape) else by_size[number] for number, shape in others.items()}
-    yield fit(alike, sizes)
-    yield fit(by_size, sizes)
-    yield fit(alike, {})
-    yield fit(others, {})
-    if others:
-        yield fit(dict.fromkeys(others, whole), {})
-        yield fit({number: whole[-len(shape) :] if shape else () for number, shape in others.items()}, sizes)
+    rows = {number: whole[-len(shape) :] if shape else () for number, shape in others.items()}
+    ways = [(alike, sizes), (by_size, sizes), (alike, {}), (others, {})]
+    ways += [(dict.fromkeys(others, whole), {}), (rows, sizes)] if others else []
+    for choose, attributes in ways:
+        if all(prod(shape) <= _LARGEST for shape in choose.values()):
+            yield fit(choose, attributes)
 
 
 def _follows(dtype: torch.dtype, old: torch.dtype, new: torch.dtype) -> bool:

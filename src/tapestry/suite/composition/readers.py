@@ -207,19 +207,16 @@ def repeated(steps: Steps, rng: Random) -> Iterator[Named]:
     count = len(steps)
     yield "twice", (*steps, *(shifted(step, 0, count) for step in other))
     yield "interleaved", _interleaved(steps, other)
-    tensors = externals_of(other[0])
-    for tensor in tensors[:3]:
-        head = replaced(other[0], tensor, Ref(-1))
-        stacked = (*steps, *(shifted(step, 0, count) for step in (head, *other[1:])))
-        yield "stacked", stacked
-        same = (*steps, *(shifted(step, 0, count) for step in _on_same(steps, tensor, tensors)))
-        yield "stacked on the same tensors", same
+    for tensor in externals_of(other[0])[:3]:
+        yield "stacked", (*steps, *_behind(other, tensor, count))
+    for tensor in externals_of(steps[0])[:3]:
+        yield "stacked on the same tensors", (*steps, *_behind(steps, tensor, count))
 
 
-def _on_same(steps: Steps, tensor: Tensor, tensors: list[Tensor]) -> Steps:
-    place = next(number for number, entry in enumerate(tensors) if entry is tensor)
-    own = externals_of(steps[0])
-    return (replaced(steps[0], own[place], Ref(-1), 1), *steps[1:])
+def _behind(steps: Steps, tensor: Tensor, count: int) -> Steps:
+    """The steps behind ``count`` others, with the last of these read by the first step in place of ``tensor``."""
+    first, *rest = (shifted(step, 0, count) for step in steps)
+    return (replaced(first, tensor, Ref(count - 1)), *rest)
 
 
 def _interleaved(steps: Steps, other: Steps) -> Steps:

@@ -19,7 +19,7 @@ from tapestry.numerics.arguments import bind, eager_results, flatten_result, ope
 from tapestry.numerics.call_bound import bound_of
 from tapestry.numerics.facts import CallFacts
 from tapestry.numerics.float64 import oracle, to_oracle_dtype
-from tapestry.numerics.formats import is_inexact
+from tapestry.numerics.formats import is_inexact, smallest_normal
 from tapestry.numerics.no_oracle import NoOracle
 from tapestry.numerics.products import is_sum
 from tapestry.numerics.tolerance import EXACT, class_of
@@ -121,6 +121,8 @@ def _result(
     bound, doubtful = over
     if is_inexact(dtype):
         bound = bound + _own_bound(facts, run, index, want, dtype, column)
+        if column == "allowed":  # subnormals may be flushed to zero, also by what only copies
+            bound = torch.where(want.abs() < smallest_normal(dtype), torch.maximum(bound, want.abs()), bound)
     bound = torch.where(torch.isfinite(want), bound, 0.0) if is_inexact(want.dtype) else bound
     value = Value(want, _laid_out(bound, want), _laid_out(doubtful, want), dtype)
     for mask in (_undefined(facts, index, dtype), _close(facts, run, index, want)):

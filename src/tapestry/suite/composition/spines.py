@@ -15,13 +15,13 @@ from torch import Tensor
 
 from tapestry.suite.composition.editing import Steps, bases_of, externals_of, replaced, tensor_of
 from tapestry.suite.composition.linking import ExampleCall, as_step, linked, tensors_of
-from tapestry.suite.composition.steps import Ref, Step
+from tapestry.suite.composition.steps import Ref, Step, leaves
 from tapestry.suite.composition.trial import behind, first_tensor, is_random_op, results_of, writes
 
 Examples = Mapping[str, Sequence[ExampleCall]]
 
 #: Examples of one operator that spines use, and elements of one operand.
-_EXAMPLES, _ELEMENTS = 8, 4096
+_EXAMPLES, _ELEMENTS = 12, 4096
 #: Examples of the next operator that are tried for one link, and ways in which one beginning is carried on.
 _TRIES, _BRANCHES = 6, 6
 
@@ -54,7 +54,7 @@ def _awkwardness(call: ExampleCall) -> tuple[int, int, int]:
 
 def _kind(call: ExampleCall) -> object:
     tensors = tensors_of(call)
-    plain = [repr(value) for value in call.args if not isinstance(value, Tensor | list | tuple)]
+    plain = [repr(value) for value in call.args if not any(isinstance(leaf, Tensor) for leaf in leaves(value))]
     options = sorted(f"{name}={value!r}" for name, value in call.kwargs.items() if not isinstance(value, Tensor))
     return tuple(entry.dim() for entry in tensors), tuple(entry.dtype for entry in tensors), tuple(plain + options)
 
@@ -102,9 +102,20 @@ def _grown(
         for value, like in _sources(steps, results)
         for place in places
     ]
-    ways = (_finished((*steps, step), rest[1:], examples, rng) for step in in_turn(options))
+    ends = (closed for step in in_turn(options) for closed in _closings(steps, step, results))
+    ways = (_finished((*steps, step), rest[1:], examples, rng) for step in ends)
     for way in ways:
         yield from way
+
+
+def _closings(steps: Steps, step: Step, results: Sequence[object]) -> Iterator[Step]:
+    """The step; and with an earlier result, too, in place of a tensor from outside: a value that is used twice."""
+    yield step
+    for index in range(len(steps) - 1):
+        for tensor in externals_of(step):
+            edited = replaced(step, tensor, Ref(index))
+            if behind(results, edited) is not None:
+                yield edited
 
 
 def _finished(
@@ -146,7 +157,9 @@ def fittings(
 ) -> Iterator[Step]:
     """Steps of ``op`` that read ``value`` (shaped as ``like``) at tensor ``place``, and run behind ``results``."""
     ranked = sorted(examples.get(op, ()), key=lambda entry: _distance(entry, place, like))
-    for call in ranked[:_TRIES]:
+    nearest, others = ranked[: _TRIES // 2], ranked[_TRIES // 2 :]
+    rng.shuffle(others)
+    for call in (*nearest, *others[: _TRIES // 2]):
         tensors = tensors_of(call)
         if place >= len(tensors) or tensors[place].numel() == 0:
             continue
