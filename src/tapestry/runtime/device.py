@@ -24,6 +24,8 @@ class Limits(msgspec.Struct, frozen=True):
     max_invocations: int = 0
     workgroup_memory_bytes: int = 0
     memory_bytes: int = 0
+    #: Rounds that one invocation may make in all loops of a kernel together (a limit of Mesa's software adapters).
+    max_loop_iterations: int = 0
 
 
 class DeviceInfo(msgspec.Struct, frozen=True):

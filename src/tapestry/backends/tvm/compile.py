@@ -34,7 +34,7 @@ def compile_graph(graph: Graph, info: DeviceInfo, options: TvmOptions) -> Compil
     if parts.device_results:
         from tapestry.backends.tvm.adapter.lower import build
 
-        plan = build(parts.device, target, options)
+        plan = build(parts.device, target, options, info.limits)
     return _Assembly(graph, parts, plan, target).compiled()
 
 

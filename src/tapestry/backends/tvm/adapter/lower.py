@@ -21,6 +21,7 @@ from tapestry.backends.tvm.options import TvmOptions
 from tapestry.backends.tvm.plan import Kernel, Plan
 from tapestry.backends.tvm.targets import DeviceTarget
 from tapestry.errors import CompileError, TapestryError
+from tapestry.runtime.device import Limits
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,14 @@ class Lowered:
     source: str
 
 
-def build(module: fx.GraphModule, target: DeviceTarget, options: TvmOptions) -> Plan:
+def build(module: fx.GraphModule, target: DeviceTarget, options: TvmOptions, limits: Limits) -> Plan:
     """Compile a decomposed graph with at least one result.
 
     Raises UnsupportedError for an operator without a converter, CompileError with TVM's own reason.
     """
     try:
         tvm_target = tvm.target.Target({"kind": target.kind})
-        lowered = _lower(Importer(target).import_graph(module), tvm_target, target, options)
+        lowered = _lower(Importer(target).import_graph(module), tvm_target, target, options, limits)
         return flatten(lowered.main, lowered.hosts, lowered.kernels, lowered.source)
     except TapestryError:
         raise
@@ -69,7 +70,7 @@ def _scheduled(function: Any, options: TvmOptions) -> Any:
         return apply(dlight.gpu.Fallback())(alone)["main"]
 
 
-def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions) -> Lowered:
+def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions, limits: Limits) -> Lowered:
     passes = relax.transform
     with tvm_target:
         mod = tvm.transform.Sequential(
@@ -107,7 +108,7 @@ def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions)
         for part in devices.values()
         for variable, function in finish_device()(part).functions.items()
     }
-    kernels, source = kernels_of(device, next(iter(devices)), target)
+    kernels, source = kernels_of(device, next(iter(devices)), target, limits)
     return Lowered(main, hosts, kernels, source)
 
 

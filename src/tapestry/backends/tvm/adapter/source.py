@@ -14,17 +14,25 @@ from tvm import tirx
 from tvm_ffi import structural_walk
 
 from tapestry.backends.tvm.adapter import wgsl
+from tapestry.backends.tvm.adapter.rounds import check_rounds
 from tapestry.backends.tvm.plan import Kernel
 from tapestry.backends.tvm.targets import DeviceTarget
 from tapestry.errors import CompileError
+from tapestry.runtime.device import Limits
 
 
-def kernels_of(functions: dict[Any, Any], tvm_target: Any, target: DeviceTarget) -> tuple[tuple[Kernel, ...], str]:
-    """The kernels by name, and their common source text (empty when each has its own)."""
+def kernels_of(
+    functions: dict[Any, Any], tvm_target: Any, target: DeviceTarget, limits: Limits
+) -> tuple[tuple[Kernel, ...], str]:
+    """The kernels by name, and their common source text (empty when each has its own).
+
+    UnsupportedError for a kernel that the device would not run to its end.
+    """
     make = tvm.get_global_func(f"target.build.{target.kind}")
     kernels: list[Kernel] = []
     texts: list[str] = []
     for variable, function in sorted(functions.items(), key=lambda entry: entry[0].name_hint):
+        check_rounds(str(variable.name_hint), function, limits.max_loop_iterations)
         made = make(tvm.IRModule({variable: function}), tvm_target)
         text = _mended(made.inspect_source(""), function, target)
         name, count = str(variable.name_hint), sum(_is_buffer(parameter) for parameter in function.params)

@@ -87,8 +87,8 @@ def list_webgpu() -> list[DeviceListing]:
     ]
 
 
-def describe(wgpu: Any, adapter: Any, name: str) -> DeviceInfo:
-    """What the adapter is and can take."""
+def describe(wgpu: Any, adapter: Any, name: str, loop_limit: int) -> DeviceInfo:
+    """What the adapter is and can take; ``loop_limit`` as the probe found it."""
     limits, info = adapter.limits, adapter.info
     identity = [str(info[key]) for key in sorted(info)]
     versions = "\n".join((*identity, wgpu.__version__))
@@ -111,6 +111,7 @@ def describe(wgpu: Any, adapter: Any, name: str) -> DeviceInfo:
             ),
             max_invocations=limits["max-compute-invocations-per-workgroup"],
             workgroup_memory_bytes=limits["max-compute-workgroup-storage-size"],
+            max_loop_iterations=loop_limit,
         ),
         dtypes=_DTYPES,
         features=frozenset(ours for theirs, ours in _FEATURES.items() if theirs in adapter.features),

@@ -22,6 +22,7 @@ from tapestry.runtime.drivers.webgpu.adapters import (
     timestamp_period,
 )
 from tapestry.runtime.drivers.webgpu.kernels import BindGroups, Kernel, Memory, build, forget_groups, message
+from tapestry.runtime.drivers.webgpu.probe import loop_limit
 from tapestry.runtime.module import Artifact, KernelModule
 from tapestry.runtime.names import DeviceName
 
@@ -44,8 +45,10 @@ class WebGpuDriver(Driver[Memory, dict[str, Kernel]]):
         self._wgpu: Any = import_wgpu()
         self._index = name.index
         self._adapter: Any = pick(self._wgpu, name.index)
-        self._info = describe(self._wgpu, self._adapter, str(name))
+        self._name = str(name)
         self._open()
+        limit = loop_limit(self._wgpu, self._device)
+        self._info = describe(self._wgpu, self._adapter, self._name, limit)
 
     @property
     def info(self) -> DeviceInfo:
@@ -58,7 +61,7 @@ class WebGpuDriver(Driver[Memory, dict[str, Kernel]]):
         super().close()
 
     def _open(self) -> None:
-        self._opened: Opened = open_device(self._adapter, self._info.name)
+        self._opened: Opened = open_device(self._adapter, self._name)
         self._device: Any = self._opened.device
         self._queue: Any = self._opened.queue
         self._groups = BindGroups(self._wgpu, self._device)
@@ -143,11 +146,11 @@ class WebGpuDriver(Driver[Memory, dict[str, Kernel]]):
 
     def _build(self, module: KernelModule | Artifact) -> dict[str, Kernel]:
         if isinstance(module, Artifact):
-            raise UnsupportedError(f"{self._info.name} runs WGSL kernels, not artifacts of {module.loader}")
+            raise UnsupportedError(f"{self._name} runs WGSL kernels, not artifacts of {module.loader}")
         if module.language != "wgsl":
-            raise UnsupportedError(f"{self._info.name} compiles 'wgsl' sources, got {module.language!r}")
+            raise UnsupportedError(f"{self._name} compiles 'wgsl' sources, got {module.language!r}")
         self._require_present()
-        return build(self._wgpu, self._device, module, self._info.name)
+        return build(self._wgpu, self._device, module, self._info)
 
     # Commands.
 
@@ -172,7 +175,7 @@ class WebGpuDriver(Driver[Memory, dict[str, Kernel]]):
             self._flush()
 
     def _call(self, program: dict[str, Kernel], call: Call) -> None:
-        raise UnsupportedError(f"{self._info.name} runs kernels, not artifacts")  # unreachable: it loads none
+        raise UnsupportedError(f"{self._name} runs kernels, not artifacts")  # unreachable: it loads none
 
     def _copy(self, source: Memory, target: Memory, copy: CopyBuffer) -> None:
         whole = not (copy.nbytes % WORD or copy.source_offset % WORD or copy.target_offset % WORD)
@@ -271,12 +274,12 @@ class WebGpuDriver(Driver[Memory, dict[str, Kernel]]):
         """DeviceLostError when the device is gone, else DeviceError, with wgpu's message."""
         text = message(error)
         if self._opened.lost or "device is lost" in text.lower() or "device lost" in text.lower():
-            return DeviceLostError(f"{self._info.name} is lost ({self._opened.lost or text}); restart() opens it again")
-        return DeviceError(f"{self._info.name}: {what}: {text}")
+            return DeviceLostError(f"{self._name} is lost ({self._opened.lost or text}); restart() opens it again")
+        return DeviceError(f"{self._name}: {what}: {text}")
 
     def _require_present(self) -> None:
         if self._opened.lost:
-            raise DeviceLostError(f"{self._info.name} is lost ({self._opened.lost}); restart() opens it again")
+            raise DeviceLostError(f"{self._name} is lost ({self._opened.lost}); restart() opens it again")
 
 
 class _Timer:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapestry.errors import DeviceError, UnsupportedError, UsageError
-from tapestry.runtime.device import Buffer, Launch
+from tapestry.runtime.device import Buffer, DeviceInfo, Launch
 from tapestry.runtime.module import KernelDecl, KernelModule, Scalar
 
 #: How a scalar lies in the uniform struct.
@@ -46,13 +46,18 @@ class Kernel:
     groups: dict[tuple[tuple[int, ...], bytes], Any] = field(default_factory=dict[Any, Any])
 
 
-def build(wgpu: Any, device: Any, module: KernelModule, where: str) -> dict[str, Kernel]:
-    """The pipelines of a module, by kernel name. DeviceError with the compiler's words."""
+def build(wgpu: Any, device: Any, module: KernelModule, info: DeviceInfo) -> dict[str, Kernel]:
+    """The pipelines of a module, by kernel name.
+
+    DeviceError with the compiler's words, UnsupportedError for more workgroup memory than there is.
+    """
+    where = info.name
     shaders: dict[str, Any] = {}
     built: dict[str, Kernel] = {}
     for decl in module.kernels:
         source = decl.source or module.source
         block = _block(source, decl.name, where)
+        _check_workgroup_memory(source, decl.name, info)
         try:
             if source not in shaders:
                 shaders[source] = device.create_shader_module(code=source)
@@ -93,6 +98,33 @@ def _block(source: str, name: str, where: str) -> tuple[int, int, int]:
         raise DeviceError(f"{where}: kernel {name}: expected numbers in @workgroup_size, got {found[1].strip()!r}")
     x, y, z = ([int(size) for size in sizes] + [1, 1])[:3]
     return x, y, z
+
+
+_SHARED = re.compile(r"var<workgroup>\s+\w+\s*:\s*([^;]+);")
+_ARRAY = re.compile(r"array<(.+),\s*(\d+)[ui]?\s*>$")
+_VECTOR = re.compile(r"vec([234])(?:<(\w+)>|[fiuh])$")
+_WORD_TYPES = {"f32", "i32", "u32", "atomic<i32>", "atomic<u32>", "bool"}
+
+
+def _check_workgroup_memory(source: str, name: str, info: DeviceInfo) -> None:
+    """Told here, because wgpu 29 compiles, and lavapipe runs, a kernel with more than the limit."""
+    most = info.limits.workgroup_memory_bytes
+    needed = sum(_bytes_of(found.strip(), name) for found in _SHARED.findall(source))
+    if needed > most:
+        raise UnsupportedError(f"kernel {name} needs {needed:,} bytes of workgroup memory, over the limit of {most:,}")
+
+
+def _bytes_of(kind: str, name: str) -> int:
+    """The size of a WGSL type, as the specification lays it out; DeviceError for one that is not known here."""
+    if kind in _WORD_TYPES:
+        return 4
+    if vector := _VECTOR.match(kind):
+        return 4 * (4 if vector[1] == "3" else int(vector[1]))
+    if array := _ARRAY.match(kind):
+        return _bytes_of(array[1].strip(), name) * int(array[2])
+    raise DeviceError(
+        f"kernel {name}: expected numbers, vectors or arrays of known size in workgroup memory, got {kind}"
+    )
 
 
 class BindGroups:
