@@ -100,7 +100,7 @@ def _shapes(call: OpCall, name: str) -> list[tuple[int, ...]]:
     found: list[tuple[int, ...]] = []
     if "mask" in name and len(tensors) >= 2 and min(tensor.dim() for tensor in tensors[:2]) >= 2:
         found.append((tensors[0].shape[-2], tensors[1].shape[-2]))
-    if name in ("min", "max"):
+    if name in ("min", "max") and tensors:
         found += [tuple(tensors[0].shape), tuple(tensors[0].shape[-1:])]
     for row in parameters(call.target):
         beside = given(call).get(row.name)

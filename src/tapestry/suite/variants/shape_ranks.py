@@ -14,7 +14,7 @@ from tapestry.suite.variants.call import Kind, OpCall, Variant
 from tapestry.suite.variants.meaning import AttributeRole, attributes
 from tapestry.suite.variants.shape_data import resized
 from tapestry.suite.variants.shape_links import in_range
-from tapestry.suite.variants.shape_trial import TRIAL_ELEMENTS, accepts, elements
+from tapestry.suite.variants.shape_trial import TRIAL_ELEMENTS, accepts, contradicts, elements
 
 _LARGEST_RANK = 5
 
@@ -59,7 +59,7 @@ def broadcast_variants(call: OpCall) -> Iterator[Variant]:
         return
     for name, rank, shapes in (*_outers(call, proper), *(row for place in proper for row in _smaller(call, place))):
         tried = _reshaped(call, shapes, name)
-        if tried is not None and accepts(tried):
+        if tried is not None and accepts(tried) and not contradicts(call, tried):
             yield Variant(name, Kind.SHAPE, rank, lambda t=tried: t)
 
 
@@ -126,7 +126,7 @@ def _stepped(call: OpCall, reshape: Callable[[torch.Tensor, int], torch.Tensor],
                 tried = in_range(changed(call.with_tensors(tensors), entries), f"rank {top + by}", call)
             except (RuntimeError, IndexError, ValueError):
                 continue
-            if accepts(tried):
+            if accepts(tried) and (len(places) == len(tensors) or not contradicts(call, tried)):
                 return tried
     return None
 
