@@ -75,7 +75,8 @@ def _variant(name: str, rank: int, call: OpCall, proposal: Proposal) -> Variant:
 def _in_turn(call: OpCall) -> list[_Row]:
     """The first proposal of each argument, then the second of each; those about several arguments among them."""
     columns = [list(_of_argument(call, row)) for row in parameters(call.target)]
-    columns.append([Proposal(label, changes) for label, changes in together(call)])
+    several = [Proposal(label, changes) for label, changes in together(call)]
+    columns += [several[::2], several[1::2]]  # two of these a turn: each tells about several arguments
     rows = chain.from_iterable(zip_longest(*columns))
     return [(call, "", proposal) for proposal in rows if proposal is not None]
 

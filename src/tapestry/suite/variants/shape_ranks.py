@@ -83,12 +83,12 @@ def _outers(call: OpCall, proper: list[int]) -> Iterator[_Reshape]:
 def _smaller(call: OpCall, place: int) -> Iterator[_Reshape]:
     tensor = call.tensors[place]
     sizes = list(tensor.shape)
-    yield f"shape {place} 0-d", 1, {place: []}
+    yield f"shape {place} 0-d", 0, {place: []}
     for dim, size in enumerate(sizes):
         if size != 1:
             yield f"shape {place} dim {dim} of 1 only", 1, {place: [*sizes[:dim], 1, *sizes[dim + 1 :]]}
     if len(sizes) >= 2:
-        yield f"shape {place} last dim only", 1, {place: sizes[-1:]}
+        yield f"shape {place} last dim only", 0, {place: sizes[-1:]}
         yield f"shape {place} without its last dim", 1, {place: sizes[:-1]}
         yield f"shape {place} next to last dim only", 2, {place: sizes[-2:-1]}
         yield f"shape {place} all 1", 2, {place: [1] * len(sizes)}
