@@ -143,11 +143,18 @@ def _numbers(tensor: Tensor) -> list[str] | None:
 
 def _number(value: complex, dtype: torch.dtype) -> tuple[str, complex]:
     """The text of a number and what it means. That of a float32 may be shorter than that of the same double."""
+    if isinstance(value, complex):
+        return argument_text(value), complex(_meant(value.real), _meant(value.imag))
     if not isinstance(value, float) or dtype == torch.float64 or not math.isfinite(value):
-        return argument_text(value), value
+        return argument_text(value), _meant(value)
     short = str(np.float32(value))
     same = torch.tensor([float(short), value], dtype=dtype)
     return (short, float(short)) if bool(same[0] == same[1]) else (repr(value), value)
+
+
+def _meant(value: float) -> float:
+    """What the text of a number is read as: ``nan`` has neither the sign nor the payload of the NaN it stands for."""
+    return math.nan if value != value else value
 
 
 def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
