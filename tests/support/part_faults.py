@@ -1,7 +1,7 @@
 """Broken and right platforms that run several ATen calls as one part, in the form of faults with ``ops``.
 
 Each ``apply(steps)`` gives the results of a list of steps; the records here are this module's own. ``MUTANTS`` are
-wrong in a way that shows only when the calls stand together; ``CONTROLS`` are right, and round differently than PyTorch.
+wrong in a way that shows only when the calls stand together; ``CONTROLS`` are right, and round in other ways.
 """
 
 from __future__ import annotations

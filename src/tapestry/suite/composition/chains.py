@@ -14,11 +14,11 @@ from torch import Tensor
 
 from tapestry.suite.composition.chain_judging import judge_chain
 from tapestry.suite.composition.drawing import KINDS, redrawn_as
-from tapestry.suite.composition.editing import Steps, externals_of, fresh, redrawn
+from tapestry.suite.composition.editing import Steps, bases_of, externals_of, fresh, inserted, redrawn
 from tapestry.suite.composition.linking import ExampleCall
 from tapestry.suite.composition.readers import around
-from tapestry.suite.composition.spines import in_turn, orders, spines_of, unlinked, usable
-from tapestry.suite.composition.states import around_writes
+from tapestry.suite.composition.spines import fittings, in_turn, orders, spines_of, unlinked, usable
+from tapestry.suite.composition.states import around_writes, written_places
 from tapestry.suite.composition.steps import Chain, Ran, Ref, Step, run_chain, run_fault
 from tapestry.suite.composition.trial import chain_of, writes
 
@@ -28,6 +28,8 @@ __all__ = ["Chain", "Ran", "Ref", "Step", "chains_for", "judge_chain", "run_chai
 _SPINES, _UNLINKED, _VALUED, _EDITED = 40, 8, 24, 16
 #: Chains of one kind of edit before those of another, and chains of edits behind all of these.
 _FIRST, _LATER = 8, 800
+#: Readings of a buffer by one of the fault's operators.
+_READERS = 2
 #: Random combinations of edits and values.
 _COMBINED = 1500
 #: Consecutive calls whose results are held.
@@ -55,10 +57,12 @@ def _all(ops: Sequence[str], examples: dict[str, list[ExampleCall]], rng: Random
         spines.append(spine)
         yield from _valued("plain", [spine], ("normal", "given"), rng)
         if len(spines) == _EDITED:
+            yield from _read_by(ops, spines, examples, rng)
             yield from _edited(spines, rng)
             for early in spines:
                 yield from _valued("held", _held(early, rng), ("normal",), rng)
     if len(spines) < _EDITED:
+        yield from _read_by(ops, spines, examples, rng)
         yield from _edited(spines, rng)
     for spine in spines[:_VALUED]:
         yield from _valued("plain", [spine], ("float16", "whole", "special"), rng)
@@ -74,6 +78,22 @@ def _spines(ops: Sequence[str], examples: dict[str, list[ExampleCall]], rng: Ran
     apart = [spine for order in orders(ops) for spine in unlinked(order, examples, _UNLINKED)]
     grown = [spines_of(order, examples, rng, _SPINES) for order in _orders(ops)]
     return in_turn([*grown, iter(apart)])
+
+
+def _read_by(
+    ops: Sequence[str], spines: Sequence[Steps], examples: dict[str, list[ExampleCall]], rng: Random
+) -> Iterator[Chain]:
+    """The fault's own operators read a buffer in front of a write to it, behind it, and on both sides."""
+    for spine in spines:
+        for place in written_places(spine):
+            buffers = [base for base in bases_of(spine, spine[place].args[0]) if isinstance(base, Tensor)]
+            for buffer, op in ((buffer, op) for buffer in buffers for op in ops if not writes(op)):
+                for step in islice(fittings(op, 0, buffer, buffer, (), examples, rng), _READERS):
+                    yield from _valued("read in front", [inserted(spine, place, [step])], ("normal",), rng)
+                    yield from _valued("read behind", [(*spine, step)], ("normal",), rng)
+                    yield from _valued(
+                        "read on both sides", [(*inserted(spine, place, [step]), step)], ("normal",), rng
+                    )
 
 
 def _orders(ops: Sequence[str]) -> list[tuple[str, ...]]:
