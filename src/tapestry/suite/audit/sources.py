@@ -44,9 +44,7 @@ class Sources:
         bases = [entry for op in fault.targets for entry in self.bases(op)]
         yield from bases
         if self.variants:
-            yield from _in_turns(
-                [_Stream(self._variants(entry, place), _turn(place)) for place, entry in enumerate(bases)]
-            )
+            yield from _in_turns([self._stream(entry, place) for place, entry in enumerate(bases)])
 
     def bases(self, op: str) -> tuple[NamedCall, ...]:
         """The calls of an overload before any variant: carved, or from the schema where nothing was."""

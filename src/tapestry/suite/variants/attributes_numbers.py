@@ -13,6 +13,7 @@ from tapestry.suite.variants.attributes_binding import Parameter, main_tensor
 from tapestry.suite.variants.call import OpCall
 from tapestry.suite.variants.meaning import AttributeRole
 
+_INF, _NAN = float("inf"), float("nan")
 #: Numbers for arguments whose names say more than that they take part. Where none is named, `_NUMBERS` are tried.
 _BY_NAME: dict[str, tuple[object, ...]] = {
     "eps": (1e-2, 1.0, 1e-12, 0.0),
@@ -23,7 +24,7 @@ _BY_NAME: dict[str, tuple[object, ...]] = {
     "p": (1, 3, 0, float("inf"), -1, 0.5, 2, float("-inf")),
     "ord": (1, 3, 0, float("inf"), -1, 0.5, 2, float("-inf"), "fro", "nuc", -2),
     "negative_slope": (0.5, 2.0, -1.0, 0, 1),
-    "value": (2, -1, 0.5, 10, 0),
+    "value": (2, -1, _INF, 0.5, -_INF, 10, 0, _NAN),
     "exponent": (3, 2, 0.5, -1, 0, 1, -2, -0.5, 4, 2.5),
     "scale": (0.5, 2.0, 1.0, -1.0, 0.0),
     "scale_factor": (2.0, 0.5, 1.5),
@@ -31,15 +32,15 @@ _BY_NAME: dict[str, tuple[object, ...]] = {
     "lambd": (0.1, 1.0, 0.0, 2.0),
     "margin": (0.0, 1.0, 0.5, 2.0),
     "delta": (0.5, 2.0, 0.1),
-    "min": (0.5, -0.5, 0, 1, -2),
-    "max": (0.5, -0.5, 0, -1, 2),
+    "min": (0.5, -0.5, 0, 1, -2, -_INF, _INF),
+    "max": (0.5, -0.5, 0, -1, 2, _INF, -_INF),
     "min_val": (-0.5, 0, -2, 0.25),
     "max_val": (0.5, 2, 0.25, 6),
     "momentum": (0.5, 0.0, 1.0),
     "nan": (1.5, -1.0, 0.0),
     "posinf": (2.5, 100.0, -1.0),
     "neginf": (-2.5, 100.0, -1.0),
-    "fill_value": (2.5, -1, 0, 3, True, 1e9),
+    "fill_value": (2.5, -1, -_INF, 0, 3, True, 1e9, _INF, _NAN),
     "dropout_p": (0.0,),
     "rtol": (0.1, 0.0, 1.0),
     "atol": (0.1, 0.0, 1.0),
@@ -70,7 +71,9 @@ _BY_NAME: dict[str, tuple[object, ...]] = {
     "base": (2.0, 3.0, 0.5),
     "weight": (0.25, 0.75, 2.0, -1.0, 0, 1, 0.5),
 }
-_NUMBERS: tuple[object, ...] = (2, -1, 0.5, 0, 3, -0.5, 1, 1000, 2.5)
+_NUMBERS: tuple[object, ...] = (2, -1, 0.5, 0, 3, -0.5, _INF, 1, 1000, -_INF)
+#: Beside whole numbers: a fraction, which changes the dtype of the result, and where floats and 32 bits end.
+_BESIDE_WHOLE: tuple[object, ...] = (2.5, 2**24, -1, 2**31 + 1, 0, 3, -0.5, 2**53, 2, 1)
 _WHOLE: tuple[object, ...] = (2, 3, 1, 0, -1, 5)
 #: Words by argument; an operator that does not know one refuses it.
 _WORDS: dict[str, tuple[object, ...]] = {
@@ -129,7 +132,7 @@ def _numbers(call: OpCall, row: Parameter, role: AttributeRole) -> Sequence[obje
     tensor = main_tensor(call)
     if row.kind == "float" or role != AttributeRole.FACTOR or tensor is None or tensor.is_floating_point():
         return named
-    return (2.5, *named)  # a fraction beside whole numbers changes the dtype of the result
+    return (*_BESIDE_WHOLE[:1], *named) if row.name in _BY_NAME else _BESIDE_WHOLE
 
 
 def _whole(call: OpCall, row: Parameter, role: AttributeRole, value: object) -> Iterator[object]:

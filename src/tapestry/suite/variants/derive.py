@@ -41,8 +41,9 @@ SOURCES = (
 )
 #: How many of a kind come before the next of another.
 _SHARE = {Kind.VALUES: 2.0, Kind.NONFINITE: 1.0, Kind.SHAPE: 1.0, Kind.LAYOUT: 1.0, Kind.ATTRIBUTES: 1.0}
+_REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, NotImplementedError, ArithmeticError)
 #: The most that one variant may take of the bytes.
-_ONE_OF = 4
+_ONE_OF = 2
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,10 @@ def derive(
         if cases >= budget.cases or time.monotonic() - started > budget.seconds:
             return
         with one_thread():  # most are tiny, and a caller's threads are left alone between them
-            made = variant.build()
+            try:
+                made = variant.build()
+            except _REFUSALS:
+                continue  # it was proposed, and there is no such call
             size, content = _new_bytes(call, made), _content(made, known)
             if content in seen or size > budget.bytes // _ONE_OF or used + size > budget.bytes:
                 continue

@@ -16,6 +16,8 @@ from tapestry.suite.variants.shape_data import resized
 
 _LIST = "List[Tensor]"
 #: Sizes of the entries along the dim that is joined: none, different, many.
+#: More tensors than a launch can bind on most devices.
+_MANY = 33
 _SIZES = ((3, 1, 5), (2, 0, 3), (0, 4), (0, 0), (7,), (1,) * 9)
 
 
@@ -31,13 +33,14 @@ def list_variants(call: OpCall) -> Iterator[Variant]:
 def _lists(call: OpCall, argument: str, entries: Sequence[torch.Tensor]) -> Iterator[Variant]:
     dim = given(call).get("dim", 0)
     first = entries[0]
-    alike = [resized(first, first.shape, f"{argument} {place}") for place in range(5)]
+    alike = [resized(first, first.shape, f"{argument} {place}") for place in range(_MANY)]
     other = [
         first if not place else resized(torch.roll(first, place, 0) if first.dim() else first, first.shape, f"{place}")
-        for place in range(5)
+        for place in range(_MANY)
     ]
-    for count in (1, 3, 5):
+    for count in (1, 3, 9, 5):
         yield _variant(call, argument, f"{count} alike", 1, other[:count])
+    yield _variant(call, argument, f"{_MANY} alike", 2, other)
     yield _variant(call, argument, "one tensor twice", 2, [alike[0], alike[0]])
     if not isinstance(dim, int) or not -first.dim() <= dim < first.dim():
         return
