@@ -41,7 +41,14 @@ def _load(name: str) -> ModuleType:
 FAILURES = _load("failures")
 
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("opencl:0", marks=pytest.mark.opencl)])
+DEVICES = [
+    "cpu",
+    pytest.param("opencl:0", marks=pytest.mark.opencl),
+    pytest.param("webgpu:0", marks=pytest.mark.webgpu),
+]
+
+
+@pytest.fixture(scope="module", params=DEVICES)
 def targets(request: pytest.FixtureRequest) -> Iterator[list[Target]]:
     resident = Resident(open_device(request.param))
     names = default_backend(resident.device.info.kind)

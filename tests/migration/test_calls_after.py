@@ -57,7 +57,14 @@ def test_a_written_input_must_not_be_shared() -> None:
             moved.executable(both, both)
 
 
-@pytest.mark.parametrize("to", ["cpu", pytest.param("opencl:0", marks=pytest.mark.opencl)])
+@pytest.mark.parametrize(
+    "to",
+    [
+        "cpu",
+        pytest.param("opencl:0", marks=pytest.mark.opencl),
+        pytest.param("webgpu:0", marks=pytest.mark.webgpu),
+    ],
+)
 @pytest.mark.parametrize("function", [lambda a, b: a // b, lambda a, b: a % b], ids=["floor_divide", "remainder"])
 def test_an_integer_divided_by_zero_raises_as_in_eager(function: object, to: str) -> None:
     a, b = torch.tensor([7, -7]), torch.tensor([2, 3])

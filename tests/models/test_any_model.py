@@ -27,6 +27,7 @@ from tapestry.program.capture import capture
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 OPENCL = pytest.param("opencl:0", marks=pytest.mark.opencl)
+WEBGPU = pytest.param("webgpu:0", marks=pytest.mark.webgpu)
 FACTORY = """
 import torch
 
@@ -94,7 +95,7 @@ def check_model(loaded: LoadedModel, to: str) -> MigrationResult:
         return moved.result
 
 
-@pytest.mark.parametrize("to", [OPENCL, "cpu"])
+@pytest.mark.parametrize("to", [OPENCL, WEBGPU, "cpu"])
 @pytest.mark.parametrize("name", [entry.name for entry in list_zoo()])
 def test_the_zoo_moves_wholly(name: str, to: str) -> None:
     result = check_model(load_model(f"zoo:{name}"), to)
@@ -102,7 +103,7 @@ def test_the_zoo_moves_wholly(name: str, to: str) -> None:
     assert result.coverage.compute_nodes == 1.0
 
 
-@pytest.mark.parametrize("to", [OPENCL, "cpu"])
+@pytest.mark.parametrize("to", [OPENCL, WEBGPU, "cpu"])
 def test_what_the_target_lacks_stays_and_is_explained(tmp_path: Path, to: str) -> None:
     """Eigenvalues have no kernel in OpenCL; on the host, the eager backend has everything."""
     path = tmp_path / "model.py"
@@ -128,14 +129,14 @@ class Pair(nn.Module):
         return {"hidden": hidden, "pair": (x, hidden.amax())}
 
 
-@pytest.mark.parametrize("to", [OPENCL, "cpu"])
+@pytest.mark.parametrize("to", [OPENCL, WEBGPU, "cpu"])
 def test_a_pt2_file(tmp_path: Path, to: str) -> None:
     path = save_pt2(tmp_path / "pair.pt2", Pair().eval(), (torch.randn(3, 8),), {"scale": torch.tensor(0.5)})
     result = check_model(load_model(str(path)), to)
     assert result.coverage.compute_nodes == 1.0
 
 
-@pytest.mark.parametrize("to", [OPENCL, "cpu"])
+@pytest.mark.parametrize("to", [OPENCL, WEBGPU, "cpu"])
 def test_a_hugging_face_directory(tmp_path: Path, to: str) -> None:
     pytest.importorskip("transformers")
     save(tmp_path, "LlamaForCausalLM", "LlamaConfig", **TINY_LLAMA)

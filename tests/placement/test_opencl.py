@@ -1,4 +1,4 @@
-"""Executables with real kernels: OpenCL with TVM gives what eager gives, call after call, and leaves nothing behind."""
+"""Executables with real kernels: TVM's on OpenCL and WebGPU give what eager gives, call after call, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ from tapestry.runtime.device import DeviceStats
 from tapestry.runtime.open import open_device
 from tapestry.runtime.resident import Resident
 
-pytestmark = [pytest.mark.opencl, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+DEVICES = [
+    pytest.param("opencl:0", marks=pytest.mark.opencl),
+    pytest.param("webgpu:0", marks=pytest.mark.webgpu),
+]
 
 
 class Step(torch.nn.Module):
@@ -38,11 +43,16 @@ class Step(torch.nn.Module):
         return {"mean": self.cache.mean(), "first": self.cache[:1], "softmax": torch.softmax(x, -1)}
 
 
+@pytest.fixture(params=DEVICES)
+def place(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture(params=[whole, alone], ids=["whole", "alone"])
-def executable(request: pytest.FixtureRequest) -> Iterator[Executable]:
+def executable(request: pytest.FixtureRequest, place: str) -> Iterator[Executable]:
     model = Step().eval()
     program = capture(model, (torch.tensor([1]),), {})
-    device = open_device("opencl:0")
+    device = open_device(place)
     backend = ready_backend("tvm")
     name = device.info.name
     nodes = {

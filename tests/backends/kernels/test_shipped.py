@@ -1,4 +1,4 @@
-"""The kernels that ship for OpenCL: taken where the compiler has nothing or is wrong, and right over their range."""
+"""The kernels that ship: taken where the compiler has nothing or is wrong, and right over their range."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from tapestry.runtime.resident import Resident
 from tapestry.suite.carve import carve
 from tapestry.suite.on_target import Target
 
-pytestmark = pytest.mark.opencl
+DEVICES = [
+    pytest.param("opencl:0", marks=pytest.mark.opencl),
+    pytest.param("webgpu:0", marks=pytest.mark.webgpu),
+]
 
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.fixture(scope="module")
-def targets() -> Iterator[list[Target]]:
-    resident = Resident(open_device("opencl:0"))
+@pytest.fixture(scope="module", params=DEVICES)
+def targets(request: pytest.FixtureRequest) -> Iterator[list[Target]]:
+    resident = Resident(open_device(request.param))
     with Compiler() as compiler:
         yield [make_target(resident, backend, compiler) for backend in ready_backends("kernels,tvm")]
     resident.device.close()

@@ -16,7 +16,12 @@ from tapestry.errors import UsageError
 
 #: Device kind → the modules whose import declares the kernels that ship.
 _SHIPPED: dict[str, tuple[str, ...]] = {
-    "opencl": ("tapestry.backends.kernels.opencl.elementwise", "tapestry.backends.kernels.opencl.reductions")
+    "opencl": ("tapestry.backends.kernels.opencl.elementwise", "tapestry.backends.kernels.opencl.reductions"),
+    "webgpu": (
+        "tapestry.backends.kernels.webgpu.elementwise",
+        "tapestry.backends.kernels.webgpu.norms",
+        "tapestry.backends.kernels.webgpu.reductions",
+    ),
 }
 
 

@@ -92,6 +92,9 @@ def describe(wgpu: Any, adapter: Any, name: str, loop_limit: int) -> DeviceInfo:
     limits, info = adapter.limits, adapter.info
     identity = [str(info[key]) for key in sorted(info)]
     versions = "\n".join((*identity, wgpu.__version__))
+    features = {ours for theirs, ours in _FEATURES.items() if theirs in adapter.features}
+    if info["adapter_type"] == "CPU":
+        features.add("software")
     across = limits["max-compute-workgroups-per-dimension"]
     return DeviceInfo(
         kind="webgpu",
@@ -114,7 +117,7 @@ def describe(wgpu: Any, adapter: Any, name: str, loop_limit: int) -> DeviceInfo:
             max_loop_iterations=loop_limit,
         ),
         dtypes=_DTYPES,
-        features=frozenset(ours for theirs, ours in _FEATURES.items() if theirs in adapter.features),
+        features=frozenset(features),
     )
 
 

@@ -1,0 +1,138 @@
+"""layer_norm of float32 over its last dimensions, one workgroup or one invocation a row.
+
+The mean does not leave the range where the values' sum does, as eager's does not: such a row is summed again, scaled by
+a power of two. The variance is taken in a second pass, from differences to the mean.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log2, prod
+from string import Template
+
+from tapestry.backends.kernels.declare import Dispatch, kernel
+from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, SPECIAL, groups_for
+from tapestry.backends.rules import MatchView, all_of, any_, attr, dtypes, op
+
+#: Invocations to a row on a processor of its own; barriers are dear on adapters that run on the CPU.
+_LANES = 64
+#: Terms added before they join the others.
+_BLOCK = 64
+
+_SOURCE = """
+@group(0) @binding(0) var<storage, read> x : array<f32>;
+${BINDINGS}
+${SPECIAL}
+${SHARED}
+fn total(mine : f32, lane : u32) -> f32 { ${JOIN} }
+fn sum_of(first : u32, last : u32, lane : u32, scale : f32) -> f32 {
+  var sum = 0.0;
+  for (var begin = first + lane * ${BLOCK}u; begin < last; begin += ${STEP}u) {
+    let end = min(begin + ${BLOCK}u, last);
+    var block = 0.0;
+    for (var i = begin; i < end; i++) { block += x[i] * scale; }
+    sum += block;
+  }
+  return sum;
+}
+fn squares_of(first : u32, last : u32, lane : u32, mean : f32) -> f32 {
+  var sum = 0.0;
+  for (var begin = first + lane * ${BLOCK}u; begin < last; begin += ${STEP}u) {
+    let end = min(begin + ${BLOCK}u, last);
+    var block = 0.0;
+    for (var i = begin; i < end; i++) { let d = x[i] - mean; block = fma(d, d, block); }
+    sum += block;
+  }
+  return sum;
+}
+@compute @workgroup_size(${GROUP})
+fn layer_norm(${ENTRY}) {
+  let row = ${ROW};
+  let lane = ${LANE};
+  let first = row * LENGTH;
+  let last = select(first, first + LENGTH, row < ROWS);
+  var mean = total(sum_of(first, last, lane, 1.0), lane) / f32(LENGTH);
+  let scaled = total(sum_of(first, last, lane, ${SCALE}), lane) * (1.0 / ${SCALE} / f32(LENGTH));
+  mean = select(scaled, mean, is_finite(mean));
+  let variance = total(squares_of(first, last, lane, mean), lane) / f32(LENGTH);
+  let factor = 1.0 / sqrt(variance + ${EPSILON});
+  for (var i = first + lane; i < last; i += ${LANES}u) {
+    let at = i - first;
+    out[i] = ${RESULT};
+  }
+}
+"""
+_TREE = """
+  part[lane] = mine;
+  workgroupBarrier();
+  for (var width = ${LANES}u / 2u; width > 0u; width /= 2u) {
+    if (lane < width) { part[lane] += part[lane + width]; }
+    workgroupBarrier();
+  }
+  let sum = part[0];
+  workgroupBarrier();
+  return sum;
+"""
+
+
+def _length(m: MatchView) -> int:
+    shape = m.value("shape")
+    return prod(int(size) for size in shape if isinstance(size, int)) if isinstance(shape, tuple) else 0
+
+
+def _suits(m: MatchView) -> str | None:
+    length = _length(m)
+    if not m.spec("x").numel:
+        return "no elements"
+    most = m.info.limits.max_loop_iterations
+    rounds = 4 * (length + ceil(length / _BLOCK))
+    if most and rounds > most:
+        return f"rows of {length:,}: {rounds:,} rounds of loops, over the device's limit of {most:,}"
+    return None
+
+
+def _declare(name: str, given: tuple[str, ...], result: str) -> None:
+    affine = [any_(which) if which in given else None for which in ("w", "b")]
+
+    @kernel(
+        device="webgpu",
+        pattern=op("aten.layer_norm.default", any_("x"), attr("shape"), *affine, eps=attr("eps")),
+        when=all_of(dtypes("float32"), _suits),
+        name=name,
+    )
+    def write(m: MatchView) -> Dispatch:
+        length = _length(m)
+        return _written(m, length, m.spec("x").numel // length, given, result)
+
+
+def _written(m: MatchView, length: int, rows: int, given: tuple[str, ...], result: str) -> Dispatch:
+    alone = "software" in m.info.features
+    lanes, group = (1, 8) if alone else (_LANES, _LANES)
+    bindings = [
+        f"@group(0) @binding({k + 1}) var<storage, read> {which} : array<f32>;" for k, which in enumerate(given)
+    ]
+    bindings.append(f"@group(0) @binding({len(given) + 1}) var<storage, read_write> out : array<f32>;")
+    epsilon = m.value("eps")
+    texts = {
+        "SPECIAL": SPECIAL,
+        "BINDINGS": "\n".join(bindings),
+        "SHARED": "" if alone else f"var<workgroup> part : array<f32, {_LANES}>;",
+        "JOIN": "return mine;" if alone else Template(_TREE).substitute(LANES=lanes),
+        "ENTRY": ENTRY.replace("lane", "place"),
+        "ROW": f"({PLACE}) * {group}u + place" if alone else PLACE,
+        "LANE": "0u" if alone else "place",
+        "SCALE": repr(2.0 ** -ceil(log2(max(length, 2)))),
+        "EPSILON": repr(float(epsilon) if isinstance(epsilon, int | float) else 1e-5),
+        "RESULT": result,
+        "STEP": str(lanes * _BLOCK),
+        "BLOCK": str(_BLOCK),
+        "LANES": str(lanes),
+        "GROUP": str(group),
+    }
+    source = Template(_SOURCE).substitute(texts)
+    groups = groups_for(ceil(rows / group) if alone else rows)
+    return Dispatch(source, "layer_norm", ("x", *given, "out"), groups, (group,), {"LENGTH": length, "ROWS": rows})
+
+
+_declare("layer_norm", ("w", "b"), "fma((x[i] - mean) * factor, w[at], b[at])")
+_declare("layer_norm without bias", ("w",), "(x[i] - mean) * factor * w[at]")
+_declare("layer_norm without weight", (), "(x[i] - mean) * factor")
