@@ -12,8 +12,9 @@ import torch
 from tapestry.backends.tvm.decompose import has_formula
 from tapestry.backends.tvm.leaves import LEAVES
 from tapestry.backends.tvm.targets import dtype_reason, graph_dtype_reason, target_for
+from tapestry.backends.tvm.words import unbounded
 from tapestry.errors import UnsupportedError
-from tapestry.program.graph import Call, Graph
+from tapestry.program.graph import Call, Graph, operands
 from tapestry.program.serial import overload_name
 from tapestry.program.traits import place_reason
 from tapestry.runtime.device import DeviceInfo
@@ -28,7 +29,12 @@ def supports(call: Call, info: DeviceInfo) -> str | None:
         reason = dtype_reason(spec, info) if spec is not None else None
         if reason is not None:
             return reason
-    return None
+    return unbounded(call, None, 0) if _narrows(info) else None
+
+
+def _narrows(info: DeviceInfo) -> bool:
+    """Whether the device keeps int64 in 32 bits."""
+    return target_for(info).stored("int64") != "int64"
 
 
 @cache
@@ -49,6 +55,15 @@ def graph_refusal(graph: Graph, info: DeviceInfo) -> None:
     if reason is not None:
         raise UnsupportedError(reason)
     for call in graph.calls:
-        reason = supports(call, info)
+        reason = supports(call, info) or (_out_of_words(graph, call) if _narrows(info) else None)
         if reason is not None:
             raise UnsupportedError(f"{overload_name(call.target)}: {reason}")
+
+
+def _out_of_words(graph: Graph, call: Call) -> str | None:
+    """Why an int64 result may not fit 32 bits, where the first operand's type and size tell."""
+    first = next(operands(call), None)
+    if first is None:
+        return unbounded(call, None, 0)
+    spec = graph.spec(first)
+    return unbounded(call, spec.dtype, spec.numel)

@@ -1,12 +1,12 @@
 """layer_norm of float32 over its last dimensions, one workgroup or one invocation a row.
 
-The mean does not leave the range where the values' sum does, as eager's does not: such a row is summed again, scaled by
-a power of two. The variance is taken in a second pass, from differences to the mean.
+The variance is taken in a second pass, from differences to the mean. Where it leaves the range of float32 although no
+value does, both passes are made again on values scaled by a power of two.
 """
 
 from __future__ import annotations
 
-from math import ceil, log2, prod
+from math import ceil, prod
 from string import Template
 
 from tapestry.backends.kernels.declare import Dispatch, kernel
@@ -17,6 +17,8 @@ from tapestry.backends.rules import MatchView, all_of, any_, attr, dtypes, op
 _LANES = 64
 #: Terms added before they join the others.
 _BLOCK = 64
+#: Squares leave the range from 2⁶⁴ on, and float32 ends at 2¹²⁸: what has overflowed lies well inside it after this.
+_SCALE = 2.0**-100
 
 _SOURCE = """
 @group(0) @binding(0) var<storage, read> x : array<f32>;
@@ -34,12 +36,12 @@ fn sum_of(first : u32, last : u32, lane : u32, scale : f32) -> f32 {
   }
   return sum;
 }
-fn squares_of(first : u32, last : u32, lane : u32, mean : f32) -> f32 {
+fn squares_of(first : u32, last : u32, lane : u32, scale : f32, mean : f32) -> f32 {
   var sum = 0.0;
   for (var begin = first + lane * ${BLOCK}u; begin < last; begin += ${STEP}u) {
     let end = min(begin + ${BLOCK}u, last);
     var block = 0.0;
-    for (var i = begin; i < end; i++) { let d = x[i] - mean; block = fma(d, d, block); }
+    for (var i = begin; i < end; i++) { let d = x[i] * scale - mean; block = fma(d, d, block); }
     sum += block;
   }
   return sum;
@@ -50,11 +52,15 @@ fn layer_norm(${ENTRY}) {
   let lane = ${LANE};
   let first = row * LENGTH;
   let last = select(first, first + LENGTH, row < ROWS);
-  var mean = total(sum_of(first, last, lane, 1.0), lane) / f32(LENGTH);
-  let scaled = total(sum_of(first, last, lane, ${SCALE}), lane) * (1.0 / ${SCALE} / f32(LENGTH));
-  mean = select(scaled, mean, is_finite(mean));
-  let variance = total(squares_of(first, last, lane, mean), lane) / f32(LENGTH);
-  let factor = 1.0 / sqrt(variance + ${EPSILON});
+  var scale = 1.0;
+  var mean = total(sum_of(first, last, lane, scale), lane) / f32(LENGTH);
+  var variance = total(squares_of(first, last, lane, scale, mean), lane) / f32(LENGTH);
+  if (!is_finite(variance)) {
+    scale = ${SCALE};
+    mean = total(sum_of(first, last, lane, scale), lane) / f32(LENGTH);
+    variance = total(squares_of(first, last, lane, scale, mean), lane) / f32(LENGTH);
+  }
+  let factor = 1.0 / sqrt(variance + ${EPSILON} * scale * scale);
   for (var i = first + lane; i < last; i += ${LANES}u) {
     let at = i - first;
     out[i] = ${RESULT};
@@ -68,9 +74,7 @@ _TREE = """
     if (lane < width) { part[lane] += part[lane + width]; }
     workgroupBarrier();
   }
-  let sum = part[0];
-  workgroupBarrier();
-  return sum;
+  return workgroupUniformLoad(&part[0]);
 """
 
 
@@ -84,7 +88,7 @@ def _suits(m: MatchView) -> str | None:
     if not m.spec("x").numel:
         return "no elements"
     most = m.info.limits.max_loop_iterations
-    rounds = 4 * (length + ceil(length / _BLOCK))
+    rounds = 5 * (length + ceil(length / _BLOCK))
     if most and rounds > most:
         return f"rows of {length:,}: {rounds:,} rounds of loops, over the device's limit of {most:,}"
     return None
@@ -120,7 +124,7 @@ def _written(m: MatchView, length: int, rows: int, given: tuple[str, ...], resul
         "ENTRY": ENTRY.replace("lane", "place"),
         "ROW": f"({PLACE}) * {group}u + place" if alone else PLACE,
         "LANE": "0u" if alone else "place",
-        "SCALE": repr(2.0 ** -ceil(log2(max(length, 2)))),
+        "SCALE": repr(_SCALE),
         "EPSILON": repr(float(epsilon) if isinstance(epsilon, int | float) else 1e-5),
         "RESULT": result,
         "STEP": str(lanes * _BLOCK),
@@ -133,6 +137,6 @@ def _written(m: MatchView, length: int, rows: int, given: tuple[str, ...], resul
     return Dispatch(source, "layer_norm", ("x", *given, "out"), groups, (group,), {"LENGTH": length, "ROWS": rows})
 
 
-_declare("layer_norm", ("w", "b"), "fma((x[i] - mean) * factor, w[at], b[at])")
-_declare("layer_norm without bias", ("w",), "(x[i] - mean) * factor * w[at]")
-_declare("layer_norm without weight", (), "(x[i] - mean) * factor")
+_declare("layer_norm", ("w", "b"), "fma((x[i] * scale - mean) * factor, w[at], b[at])")
+_declare("layer_norm without bias", ("w",), "(x[i] * scale - mean) * factor * w[at]")
+_declare("layer_norm without weight", (), "(x[i] * scale - mean) * factor")

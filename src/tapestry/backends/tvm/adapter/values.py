@@ -45,7 +45,13 @@ def cast(imp: Any, value: Any, dtype: torch.dtype) -> Any:
         return value
     if dtype == torch.bool:
         return imp.block_builder.emit(R.not_equal(value, relax.const(0, have)))
-    return imp.block_builder.emit(R.astype(value, name(imp, dtype)))
+    emit = imp.block_builder.emit
+    if have.startswith("float") and name(imp, dtype) == "int32" and name(imp, torch.int64) == "int32":
+        # WGSL leaves open what a number out of range becomes. The least integer is what eager's processors make of it
+        # and of NaN, and it wraps around to 0 in the narrower types, as there.
+        fits = R.less(R.abs(value), relax.const(2.0**31, have))
+        return emit(R.where(emit(fits), R.astype(value, "int32"), relax.const(-(2**31), "int32")))
+    return emit(R.astype(value, name(imp, dtype)))
 
 
 def operand(imp: Any, value: Any, dtype: torch.dtype) -> Any:
