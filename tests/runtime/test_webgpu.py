@@ -208,7 +208,7 @@ def test_a_copy_within_one_buffer(device: Device) -> None:
 
 
 def test_reads_larger_than_the_staging_buffer(driver: WebGpuDriver) -> None:
-    values = np.arange(STAGING_BYTES // 4 + 5, dtype=np.int32)
+    values = np.arange(STAGING_BYTES // 4 + 5, dtype=np.int32)  # in two pieces
     buffer = upload(driver, values)
     assert np.array_equal(download(driver, buffer, np.int32), values)
 

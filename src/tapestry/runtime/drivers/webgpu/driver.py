@@ -31,8 +31,9 @@ T = TypeVar("T")
 #: WebGPU copies and writes whole words, and a vec4 must fit a binding of one.
 WORD = 4
 MIN_BYTES = 16
-#: Bytes of the buffer through which reads go, in pieces.
-STAGING_BYTES = 8 << 20
+#: Bytes of the buffer through which reads go: it grows with what is read, and larger reads go in pieces.
+STAGING_BYTES = 64 << 20
+SMALLEST_STAGING = 64 << 10
 #: Launches after which an encoder is handed over, so that the device begins while the rest is encoded.
 BATCH = 2048
 
@@ -124,23 +125,28 @@ class WebGpuDriver(Driver[Memory, dict[str, Kernel]]):
         return data if (start, end) == (offset, offset + nbytes) else data[offset - start : offset - start + nbytes]
 
     def _read_words(self, memory: Memory, offset: int, nbytes: int) -> bytes:
-        usage = self._wgpu.BufferUsage
-        if self._staging is None:
-            self._staging = self._new_buffer(STAGING_BYTES, int(usage.COPY_DST | usage.MAP_READ))
+        staging = self._staging_for(nbytes)
         self._end_pass()
         encoder = self._open_encoder()
 
         def read() -> bytes:
-            encoder.copy_buffer_to_buffer(memory.buffer, offset, self._staging, 0, nbytes)
+            encoder.copy_buffer_to_buffer(memory.buffer, offset, staging, 0, nbytes)
             self._submit()
             # The mode that does not encode a second, empty submission first: ours has just been submitted.
-            self._staging.map_async("READ_NOSYNC", 0, nbytes).sync_wait()
+            staging.map_async("READ_NOSYNC", 0, nbytes).sync_wait()
             try:
-                return bytes(self._staging.read_mapped(0, nbytes, copy=False))
+                return bytes(staging.read_mapped(0, nbytes, copy=False))
             finally:
-                self._staging.unmap()
+                staging.unmap()
 
         return self._guard("read", read)
+
+    def _staging_for(self, nbytes: int) -> Any:
+        if self._staging is None or self._staging.size < nbytes:
+            usage = self._wgpu.BufferUsage
+            size = max(SMALLEST_STAGING, 1 << (nbytes - 1).bit_length())
+            self._staging = self._new_buffer(size, int(usage.COPY_DST | usage.MAP_READ))
+        return self._staging
 
     # Programs.
 
