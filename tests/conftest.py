@@ -6,8 +6,12 @@ Not here: fixtures of any one layer (they stand beside its tests) and the mock d
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -25,18 +29,33 @@ NEEDS = {"opencl": ("pyopencl", "opencl"), "webgpu": ("wgpu", "webgpu"), "minilm
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--require-devices``: a device that is missing is a failure, not a skip (``make test`` passes it)."""
     parser.addoption("--require-devices", action="store_true", help="fail, don't skip, where a device is missing")
+    parser.addoption("--without", action="append", default=[], metavar="MARKER", help="skip the tests of a device")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip the tests whose device or model is not installed."""
-    if config.getoption("--require-devices"):
-        return
-    for marker, (package, extra) in NEEDS.items():
-        if importlib.util.find_spec(package) is not None:
+    required, without = config.getoption("--require-devices"), config.getoption("--without")
+    for marker in NEEDS:
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        if not marked or (required and marker not in without):
             continue
-        for item in items:
-            if item.get_closest_marker(marker):
-                item.add_marker(pytest.mark.skip(reason=f"needs {package}: pip install 'tapestry-ml[{extra}]'"))
+        reason = f"--without {marker}" if marker in without else _missing(marker)
+        for item in marked if reason else []:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@cache
+def _missing(marker: str) -> str:
+    """What is to be installed before tests with this marker can run; empty when nothing is."""
+    package, extra = NEEDS[marker]
+    if importlib.util.find_spec(package) is None:
+        return f"needs {package}: pip install 'tapestry-ml[{extra}]'"
+    if marker == "webgpu":
+        # The package alone is no device: the adapter belongs to the system.
+        command = [sys.executable, "-m", "tapestry.runtime.worker", "--list", "webgpu"]
+        listed = json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout)
+        return "" if any(entry["ready"] for entry in listed) else f"needs an adapter: {listed[0]['reason']}"
+    return ""
 
 
 @pytest.fixture(autouse=True, scope="session")

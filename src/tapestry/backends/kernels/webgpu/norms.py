@@ -99,7 +99,7 @@ def _declare(name: str, given: tuple[str, ...], result: str) -> None:
 
     @kernel(
         device="webgpu",
-        pattern=op("aten.layer_norm.default", any_("x"), attr("shape"), *affine, eps=attr("eps")),
+        pattern=op("aten.layer_norm.default", any_("x"), attr("shape"), *affine, eps=attr("eps"), cudnn_enable=attr()),
         when=all_of(dtypes("float32"), _suits),
         name=name,
     )
