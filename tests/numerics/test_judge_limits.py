@@ -16,7 +16,7 @@ from torch import Tensor
 
 from support.at_limit import ERF_IN_SHADERS, OPENCL, WGSL, Function, divided, off_by, ulp
 from support.judged_calls import Call, seeded
-from tapestry.numerics import Judgement, flatten_result, judge, oracle
+from tapestry.numerics import Judgement, Verdict, flatten_result, judge, oracle
 
 pytestmark = pytest.mark.slow
 
@@ -362,3 +362,24 @@ def test_ties_of_positions() -> None:
     assert judged((aten.argmax.default, (x, 1), {}), torch.tensor([0, 1])).verdict == "fail"
     values, _ = aten.topk.default(x, 2)
     assert judged((aten.topk.default, (x, 2), {}), (values, torch.tensor([[2, 1], [2, 0]]))).verdict == "pass"
+
+
+@pytest.mark.parametrize("results", [float("nan"), float("inf"), 0.0])
+def test_a_sum_that_leaves_float32_on_the_way_tells_nothing(results: float) -> None:
+    """The mean of a row near the end of float32 is finite; adding the row up first is not, in any order."""
+    args = (torch.tensor([[3e38, 2.9e38, 1e38], [1.0, 2.0, 3.0]]), [3])
+    target = torch.ops.aten.layer_norm.default
+    want = oracle(target, args)
+    got = want[0].float()
+    got[0] = results
+    assert judge(target, args, {}, [got], None, want).verdict == Verdict.PASS
+    got[1] = results
+    assert judge(target, args, {}, [got], None, want).verdict == Verdict.FAIL
+
+
+def test_sixteen_bits_are_summed_in_more() -> None:
+    """So that a sum beyond 65504 is no excuse."""
+    args = (torch.full((1, 4), 6e4, dtype=torch.float16), [1])
+    want = oracle(torch.ops.aten.mean.dim, args)
+    infinite = torch.full((1,), torch.inf, dtype=torch.float16)
+    assert judge(torch.ops.aten.mean.dim, args, {}, [infinite], None, want).verdict == Verdict.FAIL

@@ -7,7 +7,7 @@ Each operation propagates the bounds of its operands (N. J. Higham, Accuracy and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod, sqrt
 
@@ -41,6 +41,14 @@ class Arithmetic:
     unit: float
     column: str  # "careful" or "allowed": a field of Accuracy
     smallest: float = 2.0**-126  # the smallest normal number
+    largest: float = 3.4028234663852886e38  # sums beyond it may overflow on the way, in one order or another
+    overflows: list[Tensor] = field(default_factory=list[Tensor], compare=False, repr=False)
+
+    def look(self, magnitude: Tensor) -> None:
+        """Remember where a sum of magnitudes (summed axes kept as size 1) leaves the range."""
+        beyond = magnitude > self.largest
+        if bool(beyond.any()):
+            self.overflows.append(beyond)
 
     def model(self, function: str) -> Model:
         return getattr(FUNCTIONS[function], self.column)
@@ -200,6 +208,7 @@ class Bounded:
         value = self.value.sum(dim, keepdim=True)
         carried = self.bound.expand(self.value.shape).sum(dim, keepdim=True)
         magnitude = self.value.abs().sum(dim, keepdim=True)
+        self.arithmetic.look(magnitude)
         length = self._length(dim)
         own = magnitude * sum_error(length, self.arithmetic.unit)
         if self.arithmetic.column == "allowed":
@@ -226,6 +235,7 @@ class Bounded:
     def matmul(self, other: Bounded) -> Bounded:
         """The matrix product over the last two dimensions; its own error as for ``sum`` over the inner one."""
         magnitude = self.value.abs() @ other.value.abs()
+        self.arithmetic.look(magnitude.amax(-1, keepdim=True) if magnitude.numel() else magnitude)
         left = self.bound.expand(self.value.shape) @ other.value.abs()
         right = self.value.abs() @ other.bound.expand(other.value.shape)
         own = magnitude * sum_error(self.value.shape[-1], self.arithmetic.unit)

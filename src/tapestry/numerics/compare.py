@@ -98,6 +98,8 @@ def _strayed(got: Tensor, wide: Tensor, tolerance: Tolerance, settled: Tensor) -
     if not bool(wrong.any()):
         return ""
     wrong = wrong & ~(_at_overflow(wide, tolerance) | _as_source(got, tolerance.source))
+    if bool(wrong.any()):
+        wrong = wrong & ~tolerance.overflows(wrong.shape)
     return describe(wrong, got, expected) if bool(wrong.any()) else ""
 
 
@@ -131,6 +133,9 @@ def _by_bound(got: Tensor, wide: Tensor, tolerance: Tolerance, error: Tensor, co
         if bool(beyond.any()) and tolerance.source is not None:
             note = "no worse than the source"
             beyond = beyond & (error > _source_error(tolerance))
+        if bool(beyond.any()):
+            note = "a sum on the way leaves the range of the arithmetic"
+            beyond = beyond & ~tolerance.overflows(beyond.shape)
         if bool(beyond.any()):
             excess = error / allowed.clamp(min=smallest_normal(tolerance.declared))
             bound = float(allowed.expand(error.shape).flatten()[int(torch.where(beyond, excess, 0.0).argmax())])

@@ -13,7 +13,7 @@ from tapestry.numerics.arguments import names
 from tapestry.numerics.bounded import Arithmetic
 from tapestry.numerics.exact import is_exact
 from tapestry.numerics.facts import CallFacts
-from tapestry.numerics.formats import accumulation_dtype, smallest_normal, unit_roundoff
+from tapestry.numerics.formats import accumulation_dtype, largest, smallest_normal, unit_roundoff
 from tapestry.numerics.formulas import FORMULAS, FormulaCall
 from tapestry.numerics.normwise import ALLOWED_FACTOR, NORMWISE
 from tapestry.numerics.products import Terms
@@ -133,6 +133,34 @@ class Tolerance:
             return None
         floor = self._floor("allowed").expand(keep.shape)[keep]
         return products.rms_bound(self.terms, self.declared, keep) + float(floor.square().mean().sqrt())
+
+    def overflows(self, shape: torch.Size) -> Tensor:
+        """Where a sum on the way leaves the range of the arithmetic (bool, of this shape), so that there is no telling.
+
+        A sum of finite float32 values near the end of their range overflows in one order of adding and not in
+        another. 16-bit operands are summed in float32, which they cannot leave.
+        """
+        found = torch.zeros(shape, dtype=torch.bool)
+        if self.want.is_complex():
+            return found
+        for beyond in self._overflowing:
+            try:
+                found = found | beyond.expand(shape)
+            except RuntimeError:  # of other axes than the result: every element may have read it
+                return torch.ones(shape, dtype=torch.bool)
+        return found
+
+    @cached_property
+    def _overflowing(self) -> list[Tensor]:
+        end = largest(accumulation_dtype(self.declared))
+        if self.kind == SUM:
+            averaged = self.facts.name in products.AVERAGED
+            return [self.terms.magnitude * (self.terms.length if averaged else 1.0) > end]
+        if self.kind != COMPOSITE:
+            return []
+        arithmetic = Arithmetic(self.unit, "careful", largest=end)
+        FORMULAS[self.facts.name](FormulaCall(self.facts.wide, arithmetic, 0.0))
+        return arithmetic.overflows
 
     @cached_property
     def terms(self) -> Terms:

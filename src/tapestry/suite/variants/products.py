@@ -7,7 +7,7 @@ floats beside a large integer. Not here: either change by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, zip_longest
 
 from tapestry.suite.variants.attributes import attribute_variants
 from tapestry.suite.variants.call import Kind, OpCall, Variant
@@ -29,7 +29,8 @@ def product_variants(call: OpCall) -> Iterator[Variant]:
     A variant whose values do not exist builds the call with the attribute alone, which is no new one.
     """
     with one_thread():
-        bases = [*dtype_variants(small(call)), *islice(attribute_variants(call), MOST_ATTRIBUTES)]
+        columns = (islice(attribute_variants(call), MOST_ATTRIBUTES), dtype_variants(small(call)))
+        bases = [base for both in zip_longest(*columns) for base in both if base is not None]
     for place in range(MOST_VALUES):
         for position, base in enumerate(bases):
             rank = 2 * (place * len(bases) + position)
