@@ -257,3 +257,19 @@ def test_structure_names_the_output() -> None:
         "output 1 (aten.linear.default y): expected dtype float32" in judge_graph(graph, inputs, [z, y.half()]).reason
     )
     assert judge_graph(graph, inputs, [z]).reason == "expected 2 outputs, got 1"
+
+
+def test_two_large_values_against_each_other() -> None:
+    """Softmax of 214.07 and 208.5 from a quotient: what counts is how their errors differ, not what they share."""
+    graph = parse_graph(
+        "x: f32[200,8]\ny: f32[200,8]\na = aten.div.Tensor(x, y)\nb = aten._softmax.default(a, -1, False)\nreturn b"
+    )
+    for seed in range(5):
+        inputs = draws(graph, seed, 20.0)
+        inputs[1] = inputs[1].abs() * 0.01 + 0.05
+        exact = torch.softmax(inputs[0].double() / inputs[1].double(), -1).float()
+        found = judge_graph(graph, inputs, [exact])
+        assert found.verdict is Verdict.PASS, found.reason
+        assert judge_graph(graph, inputs, [torch.softmax(inputs[0] / inputs[1], -1)]).verdict is Verdict.PASS
+        skewed = torch.softmax((inputs[0] / inputs[1]) * (1 + 1e-5), -1)
+        assert judge_graph(graph, inputs, [skewed]).verdict is Verdict.FAIL

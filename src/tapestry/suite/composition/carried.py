@@ -23,6 +23,8 @@ Run = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
 #: Patterns of signs are a sample: what they show is doubled for results that mix many elements.
 _MIXING_FACTOR = 2.0
 _SEED = 20240401
+#: Random patterns of signs; two large elements have like signs in all of them once in 2^6.
+_RANDOM = 6
 #: What a call raises for an operand that it does not take.
 _REFUSALS = (RuntimeError, ValueError, IndexError, NoOracle)
 
@@ -125,15 +127,22 @@ def _move_linear(run: Run, base: list[Tensor], place: int, operand: Operand, fou
 
 
 def _signs(operand: Operand, reach: Reach) -> Iterator[Tensor]:
-    """Patterns of signs: all alike; with the value's own sign, as relative errors are; two at random."""
-    ones = torch.ones(operand.exact.shape, dtype=torch.float64)
+    """Patterns of signs: all alike; with the value's own sign, as relative errors are; against each other, by rank in
+    the row (what softmax turns on is how its largest two differ); and at random.
+    """
+    exact = operand.exact.real
+    ones = torch.ones(exact.shape, dtype=torch.float64)
     yield ones
     if reach is Reach.MONOTONE:
         return
-    yield torch.where(operand.exact.real < 0, -ones, ones)
+    yield torch.where(exact < 0, -ones, ones)
+    if exact.dim():
+        rank = exact.argsort(-1).argsort(-1)
+        yield torch.where(rank % 2 == 0, ones, -ones)
+        yield torch.where(rank >= exact.shape[-1] - 1, ones, -ones)
     generator = torch.Generator().manual_seed(_SEED)
-    for _ in range(2):
-        yield torch.randint(0, 2, operand.exact.shape, generator=generator).to(torch.float64) * 2 - 1
+    for _ in range(_RANDOM):
+        yield torch.randint(0, 2, exact.shape, generator=generator).to(torch.float64) * 2 - 1
 
 
 def _alternatives(operand: Operand) -> Iterator[Tensor]:
