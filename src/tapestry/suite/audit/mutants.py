@@ -24,7 +24,7 @@ from tapestry.suite.variants.call import OpCall
 NOT_WRITTEN_FOR = (TypeError, AttributeError, NameError, NotImplementedError)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NamedCall:
     """A call and the case or the source it comes from."""
 

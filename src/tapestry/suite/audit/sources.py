@@ -18,8 +18,9 @@ from tapestry.suite.schema.calls import calls_for
 from tapestry.suite.variants.call import OpCall
 from tapestry.suite.variants.derive import Budget, derive
 
-#: The first calls of an operator are the most diverse; they get most of the variants.
-_MOST_DIVERSE = 4
+#: A few calls of an operator, the first of each dtype, get most of the variants, and more of them in a turn.
+_MOST_DIVERSE = 5
+_TURN = 4
 _FIRST = Budget(cases=256, bytes=256 << 20)
 _LATER = Budget(cases=96)
 
@@ -44,7 +45,8 @@ class Sources:
         bases = [entry for op in fault.targets for entry in self.bases(op)]
         yield from bases
         if self.variants:
-            yield from _in_turns([self._stream(entry, place) for place, entry in enumerate(bases)])
+            diverse = _diverse(bases)
+            yield from _in_turns([self._stream(entry, entry in diverse) for entry in bases])
 
     def bases(self, op: str) -> tuple[NamedCall, ...]:
         """The calls of an overload before any variant: carved, or from the schema where nothing was."""
@@ -62,11 +64,12 @@ class Sources:
             if len(graph.calls) == 1
         )
 
-    def _stream(self, base: NamedCall, place: int) -> _Stream:
-        return _Stream(self._variants(base, place), 4 if place < _MOST_DIVERSE else 1)
+    def _stream(self, base: NamedCall, diverse: bool) -> _Stream:
+        calls = self._variants(base, _FIRST if diverse else _LATER)
+        return _Stream(calls, _TURN if diverse else 1)
 
-    def _variants(self, base: NamedCall, place: int) -> Iterator[NamedCall]:
-        for variant, call in derive(base.call, _FIRST if place < _MOST_DIVERSE else _LATER):
+    def _variants(self, base: NamedCall, budget: Budget) -> Iterator[NamedCall]:
+        for variant, call in derive(base.call, budget):
             yield NamedCall(f"{base.name} ~ {variant.name}", call)
 
 
@@ -84,6 +87,15 @@ class _Stream:
 
     calls: Iterator[NamedCall]
     turn: int
+
+
+def _diverse(bases: list[NamedCall]) -> list[NamedCall]:
+    """The first call of each operator and dtype, as far as there is room."""
+    found: dict[object, NamedCall] = {}
+    for entry in bases:
+        dtype = next((tensor.dtype for tensor in entry.call.tensors), None)
+        found.setdefault((entry.call.target, dtype), entry)
+    return list(found.values())[:_MOST_DIVERSE]
 
 
 def _in_turns(streams: list[_Stream]) -> Iterator[NamedCall]:

@@ -16,8 +16,8 @@ from tapestry.suite.variants.meaning import AttributeRole
 _INF, _NAN = float("inf"), float("nan")
 #: Numbers for arguments whose names say more than that they take part. Where none is named, `_NUMBERS` are tried.
 _BY_NAME: dict[str, tuple[object, ...]] = {
-    "eps": (1e-2, 1.0, 1e-12, 0.0),
-    "epsilon": (1e-2, 1.0, 1e-12),
+    "eps": (1e-12, 1e-2, 1.0, 0.0),
+    "epsilon": (1e-12, 1e-2, 1.0),
     "alpha": (2, -1, 0.5, 10, 0, 3),
     "beta": (2, 0, -1, 0.5, 10),
     "correction": (0, 2, 1, 3, 0.5),
