@@ -99,7 +99,12 @@ def check_model(loaded: LoadedModel, to: str) -> MigrationResult:
 @pytest.mark.parametrize("name", [entry.name for entry in list_zoo()])
 def test_the_zoo_moves_wholly(name: str, to: str) -> None:
     result = check_model(load_model(f"zoo:{name}"), to)
-    assert result.blocked == ()
+    reasons = [entry.reason for entry in result.blocked]
+    if (name, to) == ("integers", "webgpu:0"):
+        assert reasons
+        assert all("may not fit the 32 bits" in reason for reason in reasons)
+    else:
+        assert reasons == []
     assert result.coverage.compute_nodes == 1.0
 
 

@@ -22,7 +22,6 @@ from tapestry.runtime.device import DeviceInfo
 from tapestry.runtime.module import KernelModule
 
 aten = torch.ops.aten
-needs_device = [pytest.mark.opencl, pytest.mark.timeout(300)]
 OPENCL = DeviceInfo("opencl", "opencl:0", "", "")
 WEBGPU = DeviceInfo("webgpu", "webgpu:0", "", "")
 
@@ -154,6 +153,43 @@ def test_webgpu_keeps_integers_and_truth_in_32_bits() -> None:
     assert stored == [("int64", "int32"), ("bool", "int32")]
     assert "i8" not in compiled.module.kernels[0].source
     assert "i64" not in compiled.module.kernels[0].source
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "dtype", "fits"),
+    [
+        (aten.add.Tensor, (Ref("i0"), 1), torch.int64, False),
+        (aten.mul.Tensor, (Ref("i0"), Ref("i0")), torch.int64, False),
+        (aten.bitwise_and.Scalar, (Ref("i0"), 255), torch.int64, True),
+        (aten.bitwise_and.Scalar, (Ref("i0"), 2**40), torch.int64, False),
+        (aten.clamp.default, (Ref("i0"), 0, 9), torch.int64, True),
+        (aten.floor_divide.Scalar, (Ref("i0"), 3), torch.int64, True),
+        (aten.floor_divide.Scalar, (Ref("i0"), -1), torch.int64, False),
+        (aten.clamp.default, (Ref("i0"), 2**31), torch.int64, False),
+        (aten.transpose.int, (Ref("i0"), 0, 1), torch.int64, True),
+        (aten.sum.default, (Ref("i0"),), torch.bool, True),
+        (aten.sum.default, (Ref("i0"),), torch.int64, False),
+        (aten._to_copy.default, (Ref("i0"),), torch.int32, True),  # noqa: SLF001
+        (aten._to_copy.default, (Ref("i0"),), torch.float32, False),  # noqa: SLF001
+    ],
+    ids=str,
+)
+def test_int64_results_are_taken_where_32_bits_hold_them(
+    target: Any, args: tuple[Any, ...], dtype: torch.dtype, fits: bool
+) -> None:
+    given = torch.zeros(3, 4, dtype=dtype)
+    values = [given if isinstance(entry, Ref) else entry for entry in args]
+    kwargs = {"dtype": torch.int64} if target is aten._to_copy.default else {}  # noqa: SLF001
+    result = TensorSpec.of(target(*values, **kwargs))
+    graph = Graph(
+        (GraphInput("i0", TensorSpec.of(given)),), (call("n0", target, args, result, **kwargs),), (Ref("n0"),)
+    )
+    if fits:
+        assert compile_graph(graph, WEBGPU, TvmOptions()).outputs
+    else:
+        with pytest.raises(UnsupportedError, match="may not fit the 32 bits"):
+            compile_graph(graph, WEBGPU, TvmOptions())
+    assert compile_graph(graph, OPENCL, TvmOptions()).outputs
 
 
 def test_refusals_name_the_reason() -> None:

@@ -10,6 +10,9 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+from tapestry.errors import UnsupportedError
+from tapestry.program.graph import Call, Graph, GraphInput, Ref, TensorSpec
+
 aten = torch.ops.aten
 
 
@@ -159,11 +162,24 @@ def test_constants_keep_all_their_digits(bench: Any) -> None:
     factor = 1.0 + 2.0**-23
     (got,), _ = bench.call(aten.mul.Scalar, torch.ones(3), factor)
     assert got.tolist() == [factor] * 3
+
+
+def test_constants_of_doubles_keep_all_their_digits(bench: Any) -> None:
+    needs_doubles(bench)
     (got,), _ = bench.call(aten.mul.Scalar, torch.ones(3).double(), 1.0 / 3.0)
     assert got.tolist() == [1.0 / 3.0] * 3
 
 
+def needs_doubles(bench: Any) -> None:
+    """Skip on devices without them, which refuse with the reason."""
+    if "float64" not in bench.device.info.dtypes:
+        with pytest.raises(UnsupportedError, match="no float64"):
+            bench.call(aten.neg.default, torch.ones(1).double())
+        pytest.skip("the device has no float64")
+
+
 def test_doubles_stay_doubles(bench: Any) -> None:
+    needs_doubles(bench)
     (got,), (want,) = bench.call(aten.mm.default, r(4, 5).double(), r(5, 6).double())
     assert float((got - want).abs().max()) <= 2 * math.sqrt(5) * torch.finfo(torch.float64).eps * 25
 
@@ -174,3 +190,53 @@ def test_layer_norm_survives_a_mean_far_from_zero(bench: Any) -> None:
     want = aten.layer_norm.default(x.double(), [384])
     # The mean itself is known to half an ulp of 300, here 1.5e-5, beside a spread of 0.01.
     assert float((got - want).abs().max()) < 3 * 1.5e-5 / 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16], ids=str)
+def test_narrow_integers_wrap_around(bench: Any, dtype: torch.dtype) -> None:
+    info = torch.iinfo(dtype)
+    x = torch.tensor([info.min, info.min + 1, 0, 1, info.max - 1, info.max], dtype=dtype)
+    y = torch.tensor([1, 3, -1 if info.min else 255, 7, 2, info.max], dtype=dtype)
+    for op, args, kwargs in (
+        (aten.add.Tensor, (x, y), {}),
+        (aten.sub.Tensor, (x, y), {}),
+        (aten.mul.Tensor, (x, y), {}),
+        (aten.neg.default, (x,), {}),
+        (aten.bitwise_not.default, (x,), {}),
+        (aten.bitwise_left_shift.Tensor_Scalar, (x, 3), {}),
+        (aten.mul.Scalar, (x, 5), {}),
+        (aten._to_copy.default, (x.to(torch.int32) * 1000,), {"dtype": dtype}),
+    ):
+        (got,), (want,) = bench.call(op, *args, **kwargs)
+        assert got.tolist() == want.tolist(), op
+
+
+def test_a_comparison_sees_wrapped_values(bench: Any) -> None:
+    """Inside one region: 100 + 100 is -56 in int8, and less than 0."""
+
+    def graph() -> Graph:
+        eight = TensorSpec((2,), (1,), torch.int8)
+        added = Call("n0", aten.add.Tensor, (Ref("i0"), Ref("i0")), (), (eight,))
+        less = Call("n1", aten.lt.Scalar, (Ref("n0"), 0), (), (TensorSpec((2,), (1,), torch.bool),))
+        return Graph((GraphInput("i0", eight),), (added, less), (Ref("n1"),))
+
+    (got,) = bench.run(graph(), bench.compile(graph()), [torch.tensor([100, 10], dtype=torch.int8)])
+    assert got.tolist() == [True, False]
+
+
+def test_a_grid_over_the_limit_is_split(bench: Any) -> None:
+    x = torch.arange(65_536 * 256 + 300, dtype=torch.float32)
+    (got,), _ = bench.call(aten.mul.Scalar, x, 2.0)
+    assert torch.equal(got, x * 2)
+
+
+def test_loops_that_the_device_would_leave_are_refused(bench: Any) -> None:
+    x = torch.zeros(2, 70_000)
+    x[:, -1] = 1.0
+    most = bench.device.info.limits.max_loop_iterations
+    if most and most < x.shape[1]:
+        with pytest.raises(UnsupportedError, match=f"over the device's limit of {most:,}"):
+            bench.call(aten.amax.default, x, [1])
+    else:
+        (got,), _ = bench.call(aten.amax.default, x, [1])
+        assert got.tolist() == [1.0, 1.0]

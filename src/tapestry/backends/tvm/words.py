@@ -32,6 +32,7 @@ _KEEPING = frozenset(_KEEPING_TABLE.split())
 _SUMS = frozenset({"sum", "cumsum"})
 #: Casts: bounded from any integer type; a float may be anything.
 _CASTS = frozenset({"_to_copy", "to"})
+_DIVISIONS = frozenset({"div", "floor_divide"})
 #: The largest magnitude of a type, for types whose sums may be bounded.
 _LARGEST = {torch.bool: 1, torch.uint8: 255, torch.int8: 128, torch.int16: 2**15, torch.uint16: 2**16}
 
@@ -55,6 +56,9 @@ def _fits(name: str, call: Call, dtype: torch.dtype | None, terms: int) -> bool:
         return dtype is None or _LARGEST.get(dtype, _MOST) * max(1, terms) <= _MOST
     if name in _CASTS:
         return dtype is None or not (dtype.is_floating_point or dtype.is_complex)
+    if name in _DIVISIONS:
+        # The least integer divided by -1 is the one quotient that leaves the range.
+        return isinstance(call.args[1], int | float) and call.args[1] not in {-1, 0} and _numbers_fit(call)
     return name == "arange" and _numbers_fit(call)
 
 

@@ -1,4 +1,6 @@
-"""Integers of 8 and 16 bits on devices that keep them in 32: their results wrap around as the program's type does.
+"""Integers of 8 and 16 bits: results wrap around as the program's type does, also where nothing is stored between.
+
+WGSL has 32 bits only, and C computes in 32: ``(a + a) < 0`` is false for 100 of int8 unless the sum is cut in between.
 
 Not here: int64 in 32 bits, which cannot be told from a wrong result afterwards (supports.py refuses it beforehand).
 """
@@ -28,14 +30,17 @@ def wrapped(imp: Any, node: Node, value: Any) -> Any:
     """``value``, the result of ``node``, as the program's narrow integer type holds it; itself for other types."""
     result = node.meta.get("val")
     dtype = getattr(result, "dtype", None)
-    if dtype not in _NARROW or name(imp, dtype) != "int32" or _operator(node) in _MOVING:
+    if dtype not in _NARROW or _operator(node) in _MOVING:
         return value
     bits, signed = _NARROW[dtype]
     emit = imp.block_builder.emit
-    if not signed:
-        return R.bitwise_and(value, relax.const((1 << bits) - 1, "int32"))
+    wide = value if name(imp, dtype) == "int32" else emit(R.astype(value, "int32"))
     high = relax.const(32 - bits, "int32")
-    return R.right_shift(emit(R.left_shift(value, high)), high)
+    if signed:
+        cut = R.right_shift(emit(R.left_shift(wide, high)), high)
+    else:
+        cut = R.bitwise_and(wide, relax.const((1 << bits) - 1, "int32"))
+    return cut if name(imp, dtype) == "int32" else R.astype(emit(cut), name(imp, dtype))
 
 
 def _operator(node: Node) -> str:
