@@ -12,7 +12,7 @@ from tapestry.cli.app import app
 
 pytestmark = pytest.mark.slow
 
-COMMANDS = ("carve", "replay", "repro", "migrate", "explain", "devices", "backends", "doctor")
+COMMANDS = ("carve", "replay", "repro", "audit", "migrate", "explain", "devices", "backends", "doctor")
 
 
 def refused(ended: Ended, code: int, *words: str) -> None:
@@ -55,6 +55,7 @@ def test_version(tapestry: Tapestry) -> None:
         (["carve", "demo:minilm", "--budget", "0"], ["--budget"]),
         (["carve", "demo:minilm", "--budget", "lots"], ["--budget"]),
         (["replay"], ["SUITE"]),
+        (["audit", "--seconds", "soon"], ["--seconds"]),
     ],
 )
 def test_what_the_parser_refuses(tapestry: Tapestry, arguments: list[str], words: list[str]) -> None:
@@ -63,6 +64,26 @@ def test_what_the_parser_refuses(tapestry: Tapestry, arguments: list[str], words
     assert "Traceback" not in ended.err
     for word in words:
         assert word in ended.err
+
+
+def test_an_audit_needs_faults_that_can_be_read(tapestry: Tapestry, tmp_path: Path) -> None:
+    refused(tapestry("audit"), 2, "--faults FILE.py")
+    refused(tapestry("audit", "--faults", tmp_path / "none.py"), 2, "is no file")
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    refused(tapestry("audit", "--faults", tmp_path / "empty.py"), 2, "holds no fault")
+    refused(tapestry("audit", tmp_path / "none", "--faults", tmp_path / "empty.py"), 2, "expected a suite")
+
+
+def test_carving_needs_a_model_or_operators(tapestry: Tapestry, tmp_path: Path) -> None:
+    refused(tapestry("carve", "-o", tmp_path / "s"), 2, "expected a MODEL or --schema OP, got neither")
+    refused(tapestry("carve", "zoo:bert", "--schema", "aten.add", "-o", tmp_path / "s"), 2, "got both")
+    refused(tapestry("carve", "--schema", "aten.nothing_such", "-o", tmp_path / "s"), 2, "aten.nothing_such")
+
+
+def test_an_older_replay_must_be_one(tapestry: Tapestry, tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text("{}")
+    refused(tapestry("replay", tmp_path, "--against", tmp_path / "none.json"), 2, "expected the JSON of a replay")
+    refused(tapestry("replay", tmp_path, "--against", tmp_path / "old.json"), 2, "is not the JSON of a replay")
 
 
 @pytest.mark.parametrize(
