@@ -11,6 +11,7 @@ _PACKAGES = {
     "tvm": "apache-tvm",
     "pyopencl": "pyopencl",
     "pocl": "pocl-binary-distribution",
+    "wgpu": "wgpu",
     "numpy": "numpy",
     "transformers": "transformers",
 }

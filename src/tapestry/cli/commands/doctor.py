@@ -17,12 +17,13 @@ from tapestry.cli.documents import DoctorDocument, Examined, write_json
 from tapestry.cli.environment import environment, installed
 from tapestry.cli.preflight import check_outputs
 
-#: What is needed for bringing up a model on OpenCL: module, distribution, extra.
+#: What is needed for bringing up a model on OpenCL or WebGPU: module, distribution, extra.
 _NEEDED = (
     ("torch", "torch", "bringup"),
     ("networkx", "networkx", "bringup"),
     ("tvm", "apache-tvm", "tvm"),
     ("pyopencl", "pyopencl", "opencl"),
+    ("wgpu", "wgpu", "webgpu"),
     ("transformers", "transformers", "hf"),
     ("jinja2", "jinja2", "report"),
 )
