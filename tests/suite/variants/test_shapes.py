@@ -63,6 +63,25 @@ def test_channels_per_group_follow_the_channels() -> None:
     assert [tuple(tensor.shape) for tensor in made.tensors] == [(1, 12, 6, 6), (8, 3, 3, 3)]
 
 
+@pytest.mark.parametrize("place", [1, 2, 3, 4])
+def test_a_parameter_keeps_a_number_for_each_channel_where_eager_would_read_past_its_end(place: int) -> None:
+    call = OpCall(
+        aten._native_batch_norm_legit_no_training.default,  # noqa: SLF001
+        (normal(2, 16, 5, 5), normal(16), normal(16), normal(16), normal(16).abs() + 1, 0.1, 1e-5),
+    )
+    sizes = [tuple(v.build().tensors[place].shape) for v in shape_variants(call) if v.name.startswith(f"shape {place}")]
+    assert all(shape == (16,) for shape in sizes)
+
+
+def test_a_parameter_that_broadcasts_may_be_smaller() -> None:
+    call = OpCall(aten.addcmul.default, (normal(4, 8), normal(4, 8), normal(8)))
+    assert any(v.name == "shape 2 0-d" for v in shape_variants(call))
+    scaled = OpCall(aten.mul.Tensor, (normal(4, 8), normal(8)))
+    assert any(v.name == "shape 1 0-d" for v in shape_variants(scaled))
+    smooth = OpCall(aten.lerp.Tensor, (normal(4, 8), normal(4, 8), normal(8)))  # its third argument is a weight
+    assert any(v.name == "shape 2 0-d" for v in shape_variants(smooth))
+
+
 def test_keys_and_values_are_as_long_as_each_other() -> None:
     # eager takes other lengths, and reads past the end
     call = OpCall(

@@ -11,7 +11,8 @@ import torch
 
 from tapestry.suite.variants.attributes_binding import as_ints, changed
 from tapestry.suite.variants.call import Kind, OpCall, Variant
-from tapestry.suite.variants.meaning import AttributeRole, attributes
+from tapestry.suite.variants.meaning import AttributeRole, Role, attributes, tensor_meanings
+from tapestry.suite.variants.quiet import eager_or_none
 from tapestry.suite.variants.shape_data import resized
 from tapestry.suite.variants.shape_links import in_range
 from tapestry.suite.variants.shape_trial import TRIAL_ELEMENTS, accepts, contradicts, elements
@@ -59,11 +60,36 @@ def broadcast_variants(call: OpCall) -> Iterator[Variant]:
         return
     for name, rank, shapes in (*_outers(call, proper), *(row for place in proper for row in _smaller(call, place))):
         tried = _reshaped(call, shapes, name)
-        if tried is not None and accepts(tried) and not contradicts(call, tried):
+        if tried is None or not accepts(tried) or contradicts(call, tried):
+            continue
+        if not _reads_past_an_end(call, tried):
             yield Variant(name, Kind.SHAPE, rank, lambda t=tried: t)
 
 
+#: Tensors that stand beside data, one number for each of its channels.
+_PARAMETERS = frozenset({Role.WEIGHT, Role.BIAS, Role.MEAN, Role.VARIANCE})
 _Reshape = tuple[str, int, dict[int, list[int]]]
+
+
+def _reads_past_an_end(call: OpCall, tried: OpCall) -> bool:
+    """Whether a parameter without its dim gives something else than the same number in every place.
+
+    Eager's batch norm takes a weight without dims unchecked, and reads what lies behind it in memory.
+    """
+    wide = list(tried.tensors)
+    for meaning in tensor_meanings(call):
+        own, new = call.tensors[meaning.place], tried.tensors[meaning.place]
+        if meaning.role in _PARAMETERS and own.dim() == 1 and new.numel() == 1 < own.numel():
+            wide[meaning.place] = new.reshape(1).expand(own.shape).contiguous()
+    if all(left is right for left, right in zip(wide, tried.tensors, strict=True)):
+        return False
+    narrow, spread = eager_or_none(tried), eager_or_none(tried.with_tensors(tuple(wide)))
+    if narrow is None or spread is None:
+        return True
+    pairs = [(one, other) for one, other in zip(narrow, spread, strict=True) if one is not None and other is not None]
+    if any(one.shape != other.shape for one, other in pairs):
+        return False  # the parameter's size is part of the result's: nothing to compare with
+    return not all(torch.allclose(one, other, equal_nan=True) for one, other in pairs)
 
 
 def _outers(call: OpCall, proper: list[int]) -> Iterator[_Reshape]:
