@@ -91,6 +91,7 @@ def _move(run: Run, base: list[Tensor], place: int, operand: Operand, reach: Rea
     """Add what moving one operand by its bound does."""
     if reach is Reach.LINEAR and _move_linear(run, base, place, operand, found):
         return
+    _at_zero(run, base, place, operand, found)
     largest = [torch.zeros_like(entry.bound) for entry in found]
     for signs in _signs(operand, reach):
         for direction in (1.0, -1.0):
@@ -100,6 +101,17 @@ def _move(run: Run, base: list[Tensor], place: int, operand: Operand, reach: Rea
                 largest[number] = torch.maximum(largest[number], found[number].difference(other))
     for entry, effect in zip(found, largest, strict=True):
         entry.bound = entry.bound + (effect if reach is Reach.MONOTONE else _mixed(effect))
+
+
+def _at_zero(run: Run, base: list[Tensor], place: int, operand: Operand, found: list[_Result]) -> None:
+    """Where a value may be 0 (or just not), what has a pole there may be infinite: that is doubtful."""
+    near = (operand.exact.abs() <= operand.bound) & (operand.bound > 0)
+    if not bool(near.any()):
+        return
+    for entry, other in zip(
+        found, _attempt(run, base, place, torch.where(near, 0.0, operand.exact), len(found)), strict=True
+    ):
+        entry.difference(other)
 
 
 def _mixed(effect: Tensor) -> Tensor:

@@ -123,6 +123,7 @@ def _result(
         bound = bound + _own_bound(facts, run, index, want, dtype, column)
         if column == "allowed":  # subnormals may be flushed to zero, also by what only copies
             bound = torch.where(want.abs() < smallest_normal(dtype), torch.maximum(bound, want.abs()), bound)
+            bound = torch.maximum(bound, _source_error(facts, index, want))
     bound = torch.where(torch.isfinite(want), bound, 0.0) if is_inexact(want.dtype) else bound
     value = Value(want, _laid_out(bound, want), _laid_out(doubtful, want), dtype)
     for mask in (_undefined(facts, index, dtype), _close(facts, run, index, want)):
@@ -146,6 +147,15 @@ def _own_bound(facts: CallFacts, run: _Run, index: int, want: Tensor, dtype: tor
         if widths and max(widths) <= dtype.itemsize:
             return torch.zeros((), dtype=torch.float64)
     return own.careful if column == "careful" else own.allowed
+
+
+def _source_error(facts: CallFacts, index: int, want: Tensor) -> Tensor:
+    """How far eager itself is off on the rounded operands: no platform is blamed for that, nor for what follows."""
+    results = eager_results(facts.target, facts.args, facts.kwargs)
+    source = results[index] if index < len(results) else None
+    if source is None or source.shape != want.shape:
+        return torch.zeros((), dtype=torch.float64)
+    return (source.to(want.dtype) - want).abs().to(torch.float64).nan_to_num(nan=0.0, posinf=0.0)
 
 
 def _undefined(facts: CallFacts, index: int, dtype: torch.dtype) -> Tensor | None:
