@@ -1,0 +1,101 @@
+"""The WGSL kernels in both of their schedules: for a processor of its own, and for adapters that run on the CPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from support.region_bench import Bench, single_call
+from tapestry.backends.base import Options
+from tapestry.backends.kernels.backend import Kernels
+from tapestry.backends.kernels.webgpu.grid import MOST_GROUPS, groups_for
+from tapestry.errors import UnsupportedError
+from tapestry.numerics import flatten_result, judge, oracle
+from tapestry.numerics.verdict import Verdict
+from tapestry.program.graph import Graph
+from tapestry.runtime.device import DeviceInfo
+from tapestry.runtime.module import Compiled
+from tapestry.runtime.open import open_in_process
+
+aten = torch.ops.aten
+
+
+def r(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(math.prod(shape)))
+
+
+@pytest.fixture(scope="module", params=["software", "hardware"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    def compiled(graph: Graph, info: DeviceInfo, options: Any) -> Compiled:
+        features = info.features - {"software"} | ({"software"} if request.param == "software" else set())
+        return Kernels().compile(graph, msgspec.structs.replace(info, features=frozenset(features)), Options())
+
+    device = open_in_process("webgpu:0")
+    yield Bench(device, compiled)
+    device.close()
+
+
+def is_right(bench: Bench, op: Any, *args: Any) -> bool:
+    """Judged against the oracle as a replayed case is."""
+    graph, values, want = single_call(op, args, {})
+    got = bench.run(graph, bench.compile(graph), values)
+    return judge(op, args, {}, got, flatten_result(tuple(want)), oracle(op, args)).verdict == Verdict.PASS
+
+
+pytestmark = pytest.mark.webgpu
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        pytest.param(r(3, 7, 384), id="ordinary"),
+        pytest.param(300 + 0.01 * r(9, 384), id="far from zero"),
+        pytest.param(torch.full((3, 384), 300.0), id="equal"),
+        pytest.param(torch.full((3, 384), 1e38), id="the sum overflows"),
+        pytest.param(1e30 * r(3, 384), id="the squares overflow"),
+        pytest.param(1e-30 * r(3, 384), id="the squares are 0"),
+        pytest.param(torch.tensor([math.nan, 1.0] * 192)[None], id="NaN"),
+        pytest.param(r(2, 1), id="one value"),
+        pytest.param(r(70_000, 3), id="more rows than groups"),
+    ],
+)
+@pytest.mark.parametrize("given", [2, 1, 0])
+def test_layer_norm(bench: Bench, x: torch.Tensor, given: int) -> None:
+    length = x.shape[-1]
+    affine = [r(length), r(length + 1)[1:]][:given] + [None] * (2 - given)
+    assert is_right(bench, aten.layer_norm.default, x, [length], *affine, 1e-12)
+
+
+def test_layer_norm_over_two_dimensions(bench: Bench) -> None:
+    assert is_right(bench, aten.layer_norm.default, r(2, 3, 4, 5), [4, 5], r(4, 5), r(20).view(4, 5))
+
+
+def test_rows_too_long_for_the_device_are_refused(bench: Bench) -> None:
+    most = bench.device.info.limits.max_loop_iterations
+    graph, _, _ = single_call(aten.layer_norm.default, (r(1, 1 << 17), [1 << 17]), {})
+    if most and most < 1 << 17:
+        with pytest.raises(UnsupportedError, match="no hand-written kernel"):
+            bench.compile(graph)
+    else:
+        assert bench.compile(graph).launches
+
+
+@pytest.mark.parametrize("op", [aten.amax.default, aten.amin.default, aten.sum.dim_IntList, aten.mean.dim], ids=str)
+@pytest.mark.parametrize("length", [8192, 8195, 100_003])
+def test_long_rows(bench: Bench, op: Any, length: int) -> None:
+    x = r(3, length)
+    x[1, -1] = math.nan
+    x[2, 0] = -math.inf
+    assert is_right(bench, op, x, [1])
+
+
+def test_grids_stay_within_the_limit() -> None:
+    for count in (1, 64, MOST_GROUPS, MOST_GROUPS + 1, 10 * MOST_GROUPS + 3):
+        x, y = groups_for(count)
+        assert max(x, y) <= MOST_GROUPS
+        assert count <= x * y < count + y
