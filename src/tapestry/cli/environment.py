@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import re
+import sys
 from importlib.metadata import PackageNotFoundError, version
 
 _PACKAGES = {
@@ -15,6 +17,14 @@ _PACKAGES = {
     "numpy": "numpy",
     "transformers": "transformers",
 }
+
+#: A secret in a device's name, which no file may hold.
+_TOKEN = re.compile(r"token=[^\s&]*")
+
+
+def shown_command() -> str:
+    """The command line as it was given, without secrets."""
+    return _TOKEN.sub("token=…", " ".join(["tapestry", *sys.argv[1:]]))
 
 
 def installed(distribution: str) -> str | None:

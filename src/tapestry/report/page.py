@@ -1,4 +1,4 @@
-"""A migration's report as one HTML text: gathers the views and renders the templates.
+"""Reports of migrations and replays, each as one HTML text: gathers the views and renders the templates.
 
 Inline style and script are the only ones the page's content security policy lets run (by hash), and it lets nothing
 load. Not here: writing the file (write).
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from tapestry.report.graph import graph_data, place_counts
 from tapestry.report.header import ReportHeader
 from tapestry.report.headline import check_lines, computed, headline
 from tapestry.report.timeline import timeline
+from tapestry.suite.verdicts import ReplayResult, by_operator
 
 if TYPE_CHECKING:
     import jinja2
@@ -35,7 +36,7 @@ _POWER = re.compile(r"\d(?:\.\d+)?e-\d+")
 def render_migration(result: MigrationResult, header: ReportHeader) -> str:
     """The page. EnvironmentProblem when jinja2 is missing."""
     environment = _environment()
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = _asset("report.css"), _asset("report.js") + _asset("sort.js")
     causes = group_findings(result.findings)
     return environment.get_template("migration.html.j2").render(
         header=header,
@@ -57,6 +58,41 @@ def render_migration(result: MigrationResult, header: ReportHeader) -> str:
         else [],
         graph=graph_data(result.nodes),
         places=place_counts(result.nodes),
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+    )
+
+
+def render_replay(results: Sequence[ReplayResult], header: ReportHeader) -> str:
+    """The page of a suite's replay, a section for each device. EnvironmentProblem when jinja2 is missing."""
+    environment = _environment()
+    style, script = _asset("report.css"), _asset("sort.js")
+    failures = [entry for result in results for entry in result.failures]
+    latent = sum(entry.latent for entry in failures)
+    total = sum(len(result.results) for result in results)
+    return environment.get_template("replay.html.j2").render(
+        header=header,
+        title=header.title or header.model,
+        date=header.date.strftime("%Y-%m-%d %H:%M %Z").strip(),
+        tone="good" if not failures else "partial" if latent == len(failures) else "bad",
+        line=f"{total - len(failures):,} of {total:,} cases are right",
+        detail=f"{len(failures):,} failed, {latent:,} of them on values and shapes that the model was not seen to have"
+        if failures
+        else "Nothing failed.",
+        devices=[
+            {
+                "device": result.device,
+                "backend": result.backend,
+                "cases": len(result.results),
+                "variants": sum(bool(entry.variant) for entry in result.results),
+                "operators": by_operator(result.results),
+                "failures": result.failures,
+            }
+            for result in results
+        ],
+        verdicts=[str(verdict) for verdict in Verdict],
         style=style,
         script=script,
         style_hash=_hash(style),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tapestry.errors import UsageError
 from tapestry.migration.result import MigrationResult
 from tapestry.report.header import ReportHeader
-from tapestry.report.page import render_migration
+from tapestry.report.page import render_migration, render_replay
+from tapestry.suite.verdicts import ReplayResult
 
 
 def write_report(path: Path | str, result: MigrationResult, header: ReportHeader) -> None:
@@ -17,9 +19,17 @@ def write_report(path: Path | str, result: MigrationResult, header: ReportHeader
 
     UsageError when the path cannot be written; EnvironmentProblem when jinja2 is missing (extra ``report``).
     """
-    target = Path(path)
+    _write(Path(path), render_migration(result, header))
+
+
+def write_replay_report(path: Path | str, results: Sequence[ReplayResult], header: ReportHeader) -> None:
+    """The same for the replay of a suite on some devices."""
+    _write(Path(path), render_replay(results, header))
+
+
+def _write(target: Path, text: str) -> None:
     # A lone surrogate (a file name that is not UTF-8) cannot be encoded; it is shown as a question mark.
-    page = render_migration(result, header).encode("utf-8", "replace")
+    page = text.encode("utf-8", "replace")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _replace(target, page)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,15 +12,11 @@ import typer
 from tapestry.cli import options
 from tapestry.cli.console import block, number, out, percent, progress, size, table
 from tapestry.cli.documents import FactDocument, MigrateDocument, write_json
-from tapestry.cli.environment import environment
+from tapestry.cli.environment import environment, shown_command
 from tapestry.cli.preflight import check_outputs, check_report, check_target
 
 if TYPE_CHECKING:
     from tapestry.migration.result import MigrationResult
-
-
-#: A secret in a device's name, which no file may hold.
-_TOKEN = re.compile(r"token=[^\s&]*")
 
 
 def migrate(
@@ -114,7 +108,7 @@ def _write_report(path: Path, document: MigrateDocument) -> None:
     header = ReportHeader(
         model=document.model or "",
         date=datetime.now(UTC).astimezone(),
-        command=_TOKEN.sub("token=…", " ".join(["tapestry", *sys.argv[1:]])),
+        command=shown_command(),
         environment=document.environment,
         seconds=document.seconds,
         facts=tuple((fact.label, fact.value) for fact in document.facts),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,8 +22,8 @@ from tapestry.cli.documents import (
     write_file,
     write_json,
 )
-from tapestry.cli.environment import environment
-from tapestry.cli.preflight import check_outputs, check_target
+from tapestry.cli.environment import environment, shown_command
+from tapestry.cli.preflight import check_outputs, check_report, check_target
 from tapestry.errors import UsageError
 from tapestry.suite.against import Comparison, Past, compare
 from tapestry.suite.junit import as_junit
@@ -45,6 +46,7 @@ def replay(
         Path | None, typer.Option("--against", metavar="OLD.json", help="Show what got better and worse since.")
     ] = None,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
+    report: options.Report = None,
 ) -> None:
     """Replay SUITE on devices and judge every case."""
     from tapestry.cli.choices import backend_options
@@ -56,7 +58,8 @@ def replay(
     from tapestry.suite.store import load_suite
 
     begin = time.perf_counter()
-    check_outputs(json, junit)
+    check_outputs(json, junit, report)
+    check_report(report)
     old = read_replay(against) if against else None
     targets = {device: check_target(device, backend) for device in to or ["opencl"]}
     load_kernel_files(kernels or ())
@@ -76,6 +79,8 @@ def replay(
     for result, entry in zip(found, documents, strict=True):
         _show(result)
         _show_comparison(entry.against, against)
+    if report is not None:
+        _write_report(report, found, loaded.info.program or str(suite), time.perf_counter() - begin)
     if junit is not None:
         write_file(junit, as_junit(found))
     if json is not None:
@@ -85,6 +90,14 @@ def replay(
         )  # fmt: skip
         write_json(json, document)
     raise typer.Exit(0 if all(result.good for result in found) else 1)
+
+
+def _write_report(path: Path, found: list[ReplayResult], suite: str, seconds: float) -> None:
+    from tapestry.report import ReportHeader, write_replay_report
+
+    header = ReportHeader(suite, datetime.now(UTC).astimezone(), "", shown_command(), seconds, environment())
+    write_replay_report(path, found, header)
+    out.print(f"report: {path}")
 
 
 def _show(result: ReplayResult) -> None:
