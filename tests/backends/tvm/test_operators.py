@@ -131,7 +131,12 @@ def bound_of(want: torch.Tensor) -> float:
 
 @pytest.mark.parametrize(("op", "args", "kwargs"), CASES, ids=[f"{n}-{case[0]}" for n, case in enumerate(CASES)])
 def test_is_what_eager_computes(bench: Any, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    got, want = bench.call(op, *args, **kwargs)
+    try:
+        got, want = bench.call(op, *args, **kwargs)
+    except UnsupportedError as refusal:
+        assert "int64" not in bench.device.info.dtypes
+        assert "may not fit the 32 bits" in str(refusal)
+        pytest.skip("int64 arithmetic, on a device without it")
     exact = [leaf for leaf in pytree.tree_leaves(op(*pytree.tree_map(in_double, args), **kwargs)) if leaf is not None]
     assert len(got) == len(want)
     for one, eager, oracle in zip(got, want, exact, strict=True):

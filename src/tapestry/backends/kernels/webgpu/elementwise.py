@@ -15,6 +15,14 @@ from tapestry.backends.rules import MatchView, all_of, any_, dtypes, op, same_sh
 #: The rational functions of FreeBSD's s_erff.c (Sun Microsystems, 1993) in three ranges. exp(−x²) is taken in two
 #: factors, with x cut to its upper bits so that its square is exact.
 _ERF = """
+fn power_of_two(n : i32) -> f32 { return bitcast<f32>(u32(n + 127) << 23u); }
+fn exp_near(x : f32) -> f32 {  // WGSL allows its own exp an error that grows with |x|
+  if (x < -104.0) { return 0.0; }
+  let n = round(x * 1.44269504);
+  let rest = fma(-n, 1.42860677e-6, fma(-n, 0.693145752, x));  // ln 2 in two parts, the first of few bits
+  let one = i32(n) / 2;
+  return exp(rest) * power_of_two(one) * power_of_two(i32(n) - one);
+}
 fn erf_small(x : f32) -> f32 {  // |x| < 0.84375
   let z = x * x;
   let r = 0.12837916 + z * (-0.32504211 + z * (-0.028481750 + z * (-0.0057702702 + z * -0.000023763017)));
@@ -45,7 +53,7 @@ fn erfc_tail(x : f32) -> f32 {  // x >= 1.25
       + s * (474.52853 + s * -22.440952))))));
   }
   let z = bitcast<f32>(bitcast<u32>(x) & 0xffffe000u);
-  return exp(-z * z - 0.5625) * exp((z - x) * (z + x) + r / d) / x;
+  return exp_near(-z * z - 0.5625) * exp((z - x) * (z + x) + r / d) / x;
 }
 fn erfc(x : f32) -> f32 {
   let a = abs(x);
