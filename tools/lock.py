@@ -24,7 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 MAIN = ROOT / "requirements.lock"
 CPU = ROOT / "requirements-cpu.lock"
 CUDA = ROOT / "requirements-cuda.lock"
-EXTRAS = ("bringup", "opencl", "webgpu", "tvm", "onnxruntime", "openvino", "executorch", "hf", "demo", "schema", "report", "dev")
+EXTRAS = (
+    *("bringup", "opencl", "webgpu", "tvm", "onnxruntime", "openvino", "executorch", "hf", "demo", "schema"),
+    *("report", "dev"),
+)
 
 #: The demo model's package is read as a folder of files and never imported, so what it would import is left out.
 EXCLUDES = ("sentence-transformers",)

@@ -1,4 +1,4 @@
-"""Executables with real kernels: TVM's on OpenCL and WebGPU give what eager gives, call after call, and leaves nothing behind."""
+"""Executables with real kernels: TVM's on OpenCL and WebGPU give what eager gives, and leave nothing behind."""
 
 from __future__ import annotations
 

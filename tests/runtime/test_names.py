@@ -60,7 +60,7 @@ def test_any_text_parses_or_is_a_usage_error(text: str) -> None:
     assert parse_device_name(str(name)) == name
 
 
-@pytest.mark.parametrize("text", ["webgpu:0", "cuda", "browser", "ws://h:1/cpu?token=secret", "mock"])
+@pytest.mark.parametrize("text", ["cuda", "browser", "ws://h:1/cpu?token=secret", "mock"])
 def test_kinds_without_a_driver_say_so(text: str) -> None:
     for opener in (open_device, open_in_process):
         with pytest.raises(EnvironmentProblem, match="cannot be opened") as caught:
