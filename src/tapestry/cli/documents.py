@@ -80,6 +80,7 @@ class CarveDocument(Envelope, kw_only=True):
     finish_seconds: float
     left_out: list[LeftOutDocument]
     variants: int = 0
+    parts: int = 0
 
 
 class ErrorDocument(msgspec.Struct):

@@ -62,11 +62,13 @@ def without_variants(suite: Suite) -> Suite:
 
 
 def admitting(suite: Suite, nonfinite: bool = False) -> Suite:
-    """The cases that decide whether a node may move: the carved ones and derived ones of the same key.
+    """The cases that decide whether a node may move: the carved ones of single calls and derived ones of the same key.
+
+    Those of several calls take no part: what is wrong together is found, and kept apart, by the steps of a migration.
 
     ``nonfinite``: those with NaN and infinities decide as well, wherever they are.
     """
-    kept = [case for case in suite.cases if not case.base or case.kind in SAME_KEY]
+    kept = [case for case in suite.cases if case.kind in SAME_KEY or (not case.base and "+" not in case.op)]
     if nonfinite:
         kept = [msgspec.structs.replace(case, blocking=True) for case in kept]
     return replace(suite, cases=tuple(kept))

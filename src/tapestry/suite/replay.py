@@ -48,9 +48,7 @@ def replay(
         chosen = named or ready_backends(default_backend(resident.device.info.kind))
         with Compiler() as compiler:
             given = options or {}
-            targets = [
-                Target(resident, entry, given.get(entry.name, entry.options()[0]), compiler) for entry in chosen
-            ]
+            targets = [Target(resident, entry, given.get(entry.name, entry.options()[0]), compiler) for entry in chosen]
             return replay_preferring(targets, suite, journal, progress).result
     finally:
         resident.device.close()
@@ -107,8 +105,10 @@ def replay_preferring(
 
 
 def takes(target: Target, case: Case) -> bool:
-    """Whether the target's backend takes a case's call, as its rules say."""
+    """Whether the target's backend takes a case's calls as one region, as its rules say."""
     graph = case.load_graph()
+    if len(graph.calls) > 1 and not target.backend.fuses:
+        return False
     info = target.resident.device.info
     return all(target.backend.refuses_in(graph, call.name, info) is None for call in graph.calls)
 

@@ -20,6 +20,9 @@ from tapestry.errors import UsageError
 if TYPE_CHECKING:
     from tapestry.suite.case import Suite
 
+#: What the inputs of cases of several calls may take.
+PARTS_BYTES = 16 << 20
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -33,6 +36,9 @@ def carve(
     ),
     budget: Annotated[int, typer.Option("--budget", metavar="MIB", help="Room for activations, in MiB.", min=1)] = 512,
     variants: options.Variants = 24,
+    parts: Annotated[
+        int, typer.Option("--parts", metavar="N", help="Cases of several calls to cut from the model; 0: none.", min=0)
+    ] = 32,
     schema: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,19 +63,21 @@ def carve(
     if bool(model) == bool(ops):
         raise UsageError(f"expected a MODEL or --schema OP, got {'both' if model else 'neither'}")
     with progress() as tell:
-        suite = _of_schema(ops, tell) if ops else _of_model(model or "", budget << 20, trust_pickle, tell)
+        suite = _of_schema(ops, tell) if ops else _of_model(model or "", budget << 20, parts, trust_pickle, tell)
         if variants:
             suite = with_variants(suite, Budget(cases=variants), progress=tell)
     stored = save_suite(suite, output)
-    operators = Counter(case.op for case in suite.cases if not case.base)
+    carved = [case for case in suite.cases if not case.base]
+    operators = Counter(case.op for case in carved if "+" not in case.op)
+    several = len(carved) - operators.total()
     derived = Counter(case.op for case in suite.cases if case.base)
     rows = [[op, str(count), str(derived[op])] for op, count in sorted(operators.items())]
     table("Cases", ("operator", "carved", "variants"), rows, (1, 2))
     info = suite.info
     ratio = info.dump_bytes / max(1, stored)
     out.print(
-        f"{operators.total()} cases of {len(operators)} operators and {derived.total()} variants of them in {output} "
-        f"({size(stored)}; recording every call would take {size(info.dump_bytes)}, {number(ratio, 3)} times as much)"
+        f"{operators.total()} cases of {len(operators)} operators, {derived.total()} variants of them and {several} "
+        f"cases of several calls in {output} ({size(stored)}; recording every call would take {size(info.dump_bytes)}, {number(ratio, 3)} times as much)"
     )
     out.print(
         f"eager {number(info.eager_seconds)} s, carved run {number(info.carve_seconds)} s "
@@ -91,18 +99,20 @@ def carve(
                 suite=str(output), cases=len(suite.cases), operators=len(operators), bytes=stored,
                 dump_bytes=info.dump_bytes, dump_bytes_activations=info.dump_bytes_activations,
                 eager_seconds=info.eager_seconds, carve_seconds=info.carve_seconds,
-                finish_seconds=info.finish_seconds, left_out=left, variants=derived.total(),
+                finish_seconds=info.finish_seconds, left_out=left, variants=derived.total(), parts=several,
             ),
         )  # fmt: skip
 
 
-def _of_model(model: str, budget: int, trust_pickle: bool, tell: Progress) -> Suite:
+def _of_model(model: str, budget: int, parts: int, trust_pickle: bool, tell: Progress) -> Suite:
     from tapestry.cli.modelling import capture_model, load
     from tapestry.suite.carve import carve as carve_program
+    from tapestry.suite.composition.carve import with_parts
 
     loaded = load(model, trust_pickle)
     program = capture_model(loaded)
-    return carve_program(program, loaded.inputs, budget, eager=loaded.module, progress=tell)
+    suite = carve_program(program, loaded.inputs, budget, eager=loaded.module, progress=tell)
+    return with_parts(suite, program, loaded.inputs, parts, PARTS_BYTES) if parts else suite
 
 
 def _of_schema(ops: list[str], tell: Progress) -> Suite:

@@ -6,10 +6,11 @@ Not here: which regions (regions), and judging what a device gives for one (judg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from tapestry.program import traits
 from tapestry.program.graph import Call, Graph, Ref
 from tapestry.program.inputs import as_input_sets
 from tapestry.program.interpret import run_graph, run_program, start_values
@@ -17,7 +18,7 @@ from tapestry.program.program import Program, tensor_digest
 from tapestry.program.region import Region, region_of
 from tapestry.program.serial import dumps
 from tapestry.suite.carve import initial_state, next_state, same_values
-from tapestry.suite.case import SAME_AS_SOURCE, Case
+from tapestry.suite.case import SAME_AS_SOURCE, Case, LeftOut, Suite
 from tapestry.suite.composition.judging import exact_outputs
 from tapestry.suite.composition.regions import BUDGET, composition_regions
 
@@ -86,6 +87,23 @@ def compose(
     return Composed(tuple(cases), store.tensors, tuple(left_out))
 
 
+def with_parts(
+    suite: Suite, program: Program, inputs: Sequence[object], budget: int = BUDGET, budget_bytes: int = BUDGET_BYTES
+) -> Suite:
+    """The suite with composition cases of its program."""
+    found = compose(program, inputs, budget, budget_bytes, suite.tensors)
+    left_out = tuple(
+        LeftOut("", "+".join(program.by_id[node].op for node in nodes), 1, "over the size budget of small regions")
+        for nodes in found.left_out
+    )
+    return replace(
+        suite,
+        cases=(*suite.cases, *found.cases),
+        tensors={**suite.tensors, **found.tensors},
+        left_out=(*suite.left_out, *left_out),
+    )
+
+
 @dataclass(frozen=True)
 class _Sample:
     inputs: tuple[Tensor, ...]
@@ -135,7 +153,7 @@ def _case(region: Region, sample: _Sample, store: _Store) -> Case:
     origins = [program.origins[node.origin].op if node.origin in program.origins else node.op for node in nodes]
     op = "+".join(node.op for node in nodes)
     return Case(
-        id=f"composition-{region.key[:12]}",
+        id=f"{'+'.join(traits.base_name(node.call.target) for node in nodes)}-{region.key[:8]}-0",
         key=region.key,
         op=op,
         origin_op="+".join(dict.fromkeys(origins)),
