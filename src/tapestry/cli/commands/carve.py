@@ -77,7 +77,8 @@ def carve(
     ratio = info.dump_bytes / max(1, stored)
     out.print(
         f"{operators.total()} cases of {len(operators)} operators, {derived.total()} variants of them and {several} "
-        f"cases of several calls in {output} ({size(stored)}; recording every call would take {size(info.dump_bytes)}, {number(ratio, 3)} times as much)"
+        f"cases of several calls in {output} ({size(stored)}; recording every call would take "
+        f"{size(info.dump_bytes)}, {number(ratio, 3)} times as much)"
     )
     out.print(
         f"eager {number(info.eager_seconds)} s, carved run {number(info.carve_seconds)} s "
