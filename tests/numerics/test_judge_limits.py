@@ -377,6 +377,19 @@ def test_a_sum_that_leaves_float32_on_the_way_tells_nothing(results: float) -> N
     assert judge(target, args, {}, [got], None, want).verdict == Verdict.FAIL
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_cell_may_store_its_gates_in_16_bits(dtype: torch.dtype) -> None:
+    """Eager's cell is a chain of operators, each of which rounds its result to the dtype of the operands."""
+    x, hidden, of_input, of_hidden = (
+        seeded(place, *shape).to(dtype) for place, shape in enumerate([(16, 32), (16, 32), (96, 32), (96, 32)])
+    )
+    call = (aten.gru_cell.default, (x, hidden, of_input / 6, of_hidden / 6), {})
+    assert assert_passes(call, call[0](*call[1])).imprecise
+    wide = aten.gru_cell.default(*(operand.float() for operand in call[1])).to(dtype)
+    assert not assert_passes(call, wide).imprecise
+    assert judged(call, wide * (1 + 16 * torch.finfo(dtype).eps)).verdict == "fail"
+
+
 def test_sixteen_bits_are_summed_in_more() -> None:
     """So that a sum beyond 65504 is no excuse."""
     args = (torch.full((1, 4), 6e4, dtype=torch.float16), [1])

@@ -42,6 +42,7 @@ class Arithmetic:
     column: str  # "careful" or "allowed": a field of Accuracy
     smallest: float = 2.0**-126  # the smallest normal number
     largest: float = 3.4028234663852886e38  # sums beyond it may overflow on the way, in one order or another
+    storage: float = 0.0  # roundoff of a 16-bit format that what lies between two operators may be stored in; 0: none may
     overflows: list[Tensor] = field(default_factory=list[Tensor], compare=False, repr=False)
 
     def look(self, magnitude: Tensor) -> None:
@@ -103,6 +104,11 @@ class Bounded:
 
     def __neg__(self) -> Bounded:
         return Bounded(-self.value, self.bound, self.arithmetic)
+
+    def stored(self) -> Bounded:
+        """What is written to memory in between, by one kernel for the next."""
+        storage = self.arithmetic.storage
+        return self._like(self.value, self.bound + self.value.abs() * storage) if storage else self
 
     def scaled_exactly(self, power_of_two: float) -> Bounded:
         """Times a power of two, which does not round."""

@@ -159,7 +159,7 @@ class Tolerance:
         if self.kind != COMPOSITE:
             return []
         arithmetic = Arithmetic(self.unit, "careful", largest=end)
-        FORMULAS[self.facts.name](FormulaCall(self.facts.wide, arithmetic, 0.0))
+        FORMULAS[self.facts.name](FormulaCall(self.facts.wide, arithmetic))
         return arithmetic.overflows
 
     @cached_property
@@ -200,9 +200,11 @@ class Tolerance:
     def _allowed_formula(self) -> Tensor | None:
         return self._formula("allowed", unit_roundoff(self.declared) if products.is_narrow(self.declared) else 0.0)
 
-    def _formula(self, column: str, storage_unit: float) -> Tensor | None:
-        arithmetic = Arithmetic(self.unit, column, smallest_normal(accumulation_dtype(self.declared)))
-        results = FORMULAS[self.facts.name](FormulaCall(self.facts.wide, arithmetic, storage_unit))
+    def _formula(self, column: str, storage: float) -> Tensor | None:
+        smallest = smallest_normal(accumulation_dtype(self.declared))
+        results = FORMULAS[self.facts.name](
+            FormulaCall(self.facts.wide, Arithmetic(self.unit, column, smallest, storage=storage))
+        )
         if results is None or self.index >= len(results):
             return None
         result = results[self.index]

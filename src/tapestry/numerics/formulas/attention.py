@@ -71,12 +71,8 @@ def _attention(call: FormulaCall) -> tuple[Bounded | None, ...]:
     if call.flag("is_causal"):
         rows, columns = scores.value.shape[-2:]
         scores = _masked(scores, torch.ones(rows, columns, dtype=torch.bool).tril())
-    return (_stored(softmax_of(scores, -1), call.storage_unit).matmul(value), None)
-
-
-def _stored(weights: Bounded, unit: float) -> Bounded:
-    """Kernels that tile attention hand the weights of 16-bit operands to a 16-bit matrix product."""
-    return Bounded(weights.value, weights.bound + weights.value * unit, weights.arithmetic)
+    # kernels that tile attention hand the weights of 16-bit operands to a 16-bit matrix product
+    return (softmax_of(scores, -1).stored().matmul(value), None)
 
 
 def _masked(scores: Bounded, mask: Tensor) -> Bounded:

@@ -18,7 +18,6 @@ class FormulaCall:
 
     bound: Mapping[str, object]
     arithmetic: Arithmetic
-    storage_unit: float = 0.0  # roundoff of a 16-bit format that scalars and weights may be stored in; 0: none may
 
     def tensor(self, name: str) -> Tensor:
         """A tensor argument; a Python number becomes a 0-d float64 tensor."""
@@ -28,8 +27,8 @@ class FormulaCall:
     def value(self, name: str) -> Bounded:
         """An operand, free of error; integers are taken as float64."""
         value = self.tensor(name)
-        if self.storage_unit and isinstance(self.bound[name], float):
-            return Bounded(value, value.abs() * self.storage_unit, self.arithmetic)
+        if isinstance(self.bound[name], float):
+            return self.arithmetic.exact(value).stored()
         return self.arithmetic.exact(value if value.is_complex() else value.to(torch.float64))
 
     def optional(self, name: str) -> Bounded | None:

@@ -1,6 +1,7 @@
 """Recurrent networks: LSTM, GRU and plain cells, alone and run over a sequence in layers and directions.
 
-Errors of the hidden state are taken as independent where a recurrence mixes them (Bounded.mixed_by).
+Errors of the hidden state are taken as independent where a recurrence mixes them (Bounded.mixed_by). A cell is several
+operators, and what lies between them may be stored in the format of 16-bit operands.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Cell = Callable[[Bounded, State, _Weights], State]
 
 def _projected(x: Bounded, weight: Bounded, bias: Bounded | None) -> Bounded:
     result = x.mixed_by(weight.apply(lambda tensor: tensor.t()))
-    return result if bias is None else result + bias
+    return (result if bias is None else result + bias).stored()
 
 
 def _split(x: Bounded, parts: int) -> list[Bounded]:
@@ -44,7 +45,7 @@ def _split(x: Bounded, parts: int) -> list[Bounded]:
 
 def _gates(x: Bounded, hidden: Bounded, weights: _Weights) -> Bounded:
     first = _projected(x, weights.of_input, weights.input_bias)
-    return first + _projected(hidden, weights.of_hidden, weights.hidden_bias)
+    return (first + _projected(hidden, weights.of_hidden, weights.hidden_bias)).stored()
 
 
 def _lstm_step(x: Bounded, state: State, weights: _Weights) -> State:
@@ -53,20 +54,26 @@ def _lstm_step(x: Bounded, state: State, weights: _Weights) -> State:
 
 def _lstm_state(gates: Bounded, cell: Bounded) -> State:
     entry, forget, candidate, output = _split(gates, 4)
-    cell = sigmoid_of(forget) * cell + sigmoid_of(entry) * candidate.tanh()
-    return sigmoid_of(output) * cell.tanh(), cell
+    forgotten = (_gate(forget) * cell).stored()
+    cell = (forgotten + (_gate(entry) * candidate.tanh().stored()).stored()).stored()
+    return (_gate(output) * cell.tanh().stored()).stored(), cell
+
+
+def _gate(x: Bounded) -> Bounded:
+    return sigmoid_of(x).stored()
 
 
 def _gru_step(x: Bounded, state: State, weights: _Weights) -> State:
     hidden = state[0]
     reset, update, candidate = _split(_projected(x, weights.of_input, weights.input_bias), 3)
     hidden_reset, hidden_update, mixed = _split(_projected(hidden, weights.of_hidden, weights.hidden_bias), 3)
-    new = (candidate + sigmoid_of(reset + hidden_reset) * mixed).tanh()
-    return (sigmoid_of(update + hidden_update) * (hidden - new) + new,)
+    kept = (_gate((reset + hidden_reset).stored()) * mixed).stored()
+    new = (candidate + kept).stored().tanh().stored()
+    return ((_gate((update + hidden_update).stored()) * (hidden - new).stored()).stored() + new,)
 
 
 def _tanh_step(x: Bounded, state: State, weights: _Weights) -> State:
-    return (_gates(x, state[0], weights).tanh(),)
+    return (_gates(x, state[0], weights).tanh().stored(),)
 
 
 def _relu_step(x: Bounded, state: State, weights: _Weights) -> State:
@@ -91,7 +98,7 @@ def _exact(tensors: Sequence[Tensor], arithmetic: Arithmetic) -> State:
 def _fused_lstm_cell(call: FormulaCall) -> tuple[Bounded | None, ...]:
     gates = call.value("input_gates") + call.value("hidden_gates")
     for bias in (call.optional("input_bias"), call.optional("hidden_bias")):
-        gates = gates if bias is None else gates + bias
+        gates = gates if bias is None else (gates + bias).stored()
     return (*_lstm_state(gates, call.value("cx")), None)
 
 

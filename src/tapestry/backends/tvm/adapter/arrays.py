@@ -87,7 +87,7 @@ def extremum(op: Callable[..., Any], start: float) -> Converter:
 def _any(imp: Any, node: Node) -> Any:
     """As a maximum of 0 and 1. TVM's own returns numbers for numbers."""
     value = cast(imp, operand(imp, node.args[0], torch.bool), torch.int32)
-    return cast(imp, _reduce(imp, node, R.max, value), torch.bool)
+    return cast(imp, _reduce(imp, node, R.max, value), dtype_of(node))  # of uint8 it is uint8
 
 
 def _softmax(imp: Any, node: Node) -> Any:
