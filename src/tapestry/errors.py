@@ -50,5 +50,9 @@ class DeviceLostError(DeviceError):
     """The device, its worker process or the connection to it is gone. Becomes the verdict ``crashed``."""
 
 
+class ConnectionLostError(DeviceLostError):
+    """The connection to a device's agent or tab broke, which says nothing about the device: restart and try again."""
+
+
 class DeviceTimeoutError(DeviceLostError):
     """The device did not answer in time and its worker was killed. Becomes the verdict ``timeout``."""

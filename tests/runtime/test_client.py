@@ -81,7 +81,7 @@ def test_a_module_travels_once(device: LoopbackDevice) -> None:
 
 def test_a_module_that_the_server_lost_is_sent_again(device: LoopbackDevice) -> None:
     device.load(mock_module())
-    device.store._modules.clear()  # noqa: SLF001
+    device.store._entries.clear()  # noqa: SLF001
     device.load(mock_module())
     assert operations(device).count("module") == 2
 

@@ -17,7 +17,7 @@ from tapestry.runtime.module import Artifact, KernelModule
 from tapestry.runtime.protocol.framing import HANDSHAKE_LIMITS, Frame, ProtocolError
 from tapestry.runtime.protocol.messages import PROTOCOL_VERSION, ServerLimits
 from tapestry.runtime.protocol.session import Session
-from tapestry.runtime.protocol.store import ModuleStore
+from tapestry.runtime.protocol.store import ENTRY_BYTES, ModuleStore, Uploads
 
 encode = msgspec.msgpack.encode
 
@@ -76,7 +76,10 @@ def test_hello_tells_what_the_device_is() -> None:
     result = peer.hello()["result"]
     assert result["protocol"] == PROTOCOL_VERSION
     assert result["info"]["kind"] == "mock"
-    assert result["limits"] == {"header_bytes": 4 << 20, "payload_bytes": 8 << 20, "module_bytes": 2 << 30}
+    assert result["limits"] == {
+        "header_bytes": 4 << 20, "payload_bytes": 8 << 20, "module_bytes": 2 << 30, "content_bytes": 0,
+        "window_bytes": 0,
+    }  # fmt: skip
     assert peer.opened == ["mock:0"]
 
 
@@ -328,12 +331,12 @@ def test_a_server_may_refuse_modules() -> None:
 
 
 def test_the_store_keeps_the_most_recent_within_its_capacity() -> None:
-    store = ModuleStore(capacity=100)
+    store = ModuleStore(capacity=100 + 2 * ENTRY_BYTES)
     digests = []
     for letter in b"abc":
         data = bytes([letter]) * 40
         digests.append(hashlib.sha256(data).hexdigest())
-        store.add_part(digests[-1], 40, 0, data, 1000)
+        Uploads(store).add_part(digests[-1], 40, 0, data, 1000)
         store.get(digests[0])
     assert store.digests() == (digests[2], digests[0])  # b went when c came: a had been used since
 

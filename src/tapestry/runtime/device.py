@@ -5,7 +5,7 @@ Not here: any driver, and anything about operators or backends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -105,6 +105,15 @@ class DeviceStats(msgspec.Struct, frozen=True):
     buffers: int = 0
     bytes: int = 0
     modules: int = 0
+
+
+@runtime_checkable
+class KeepsContents(Protocol):
+    """A device across a network: what its side has kept of constants need not travel again (ProtocolDevice)."""
+
+    @property
+    def content_bytes(self) -> int: ...
+    def fill(self, buffer: Buffer, digest: str, make_bytes: Callable[[], bytes | memoryview]) -> None: ...
 
 
 @runtime_checkable

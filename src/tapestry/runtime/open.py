@@ -1,19 +1,24 @@
 """Opening and listing devices: what the command line and the other layers call.
 
-A device lives in a worker process; in-process is for final timing, where the protocol's cost must not count.
+A device lives in a worker process, or behind an agent in one of that machine's; in-process is for final timing,
+where the protocol's cost must not count.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
+from dataclasses import replace
 
 import msgspec
 
-from tapestry.errors import EnvironmentProblem
+from tapestry.errors import EnvironmentProblem, UsageError
+from tapestry.runtime.browser.device import AnyTabDevice, OwnBrowserDevice, open_browser
 from tapestry.runtime.device import Device
 from tapestry.runtime.drivers.listing import DeviceListing
 from tapestry.runtime.drivers.registry import local_kinds, open_driver
-from tapestry.runtime.names import DeviceName, parse_device_name
+from tapestry.runtime.names import REMOTE_KINDS, DeviceName, parse_device_name
+from tapestry.runtime.remote.device import RemoteDevice
 from tapestry.runtime.worker.device import DEFAULT_TIMEOUT, WorkerDevice
 from tapestry.runtime.worker.process import worker_command, worker_environment
 
@@ -21,17 +26,34 @@ from tapestry.runtime.worker.process import worker_command, worker_environment
 LIST_TIMEOUT = 30.0
 
 
-def open_device(name: str | DeviceName, *, timeout: float = DEFAULT_TIMEOUT) -> WorkerDevice:
-    """Opens a device in a worker process. ``timeout``: seconds for each request, then the worker is killed.
+#: Where the token of a remote device is looked for when its name has none.
+TOKEN_VARIABLE = "TAPESTRY_TOKEN"
 
-    Raises UsageError for a name that is none, EnvironmentProblem for one that cannot be opened here.
+#: The tokens that names had in this process: what it stores and shows (a placement, say) names the device without.
+_tokens: dict[DeviceName, str] = {}
+
+
+AnyDevice = WorkerDevice | RemoteDevice | OwnBrowserDevice | AnyTabDevice
+
+
+def open_device(name: str | DeviceName, *, timeout: float = DEFAULT_TIMEOUT) -> AnyDevice:
+    """Opens a device in a worker process, here or (``ws://HOST:PORT/DEVICE?token=T``) behind an agent, or in a tab.
+
+    ``timeout``: seconds for each request, then the worker is killed. A remote name without a token takes the one that
+    this process last used for it, or that of the environment variable TAPESTRY_TOKEN. Raises UsageError for a name
+    that is none and for a wrong token, EnvironmentProblem for one that cannot be opened.
     """
-    return WorkerDevice(_parsed(name), timeout=timeout)
+    parsed = parse_device_name(name) if isinstance(name, str) else name
+    if parsed.kind in REMOTE_KINDS:
+        return _open_remote(parsed, timeout)
+    if parsed.kind == "browser":
+        return open_browser(parsed, timeout=timeout)
+    return WorkerDevice(_local(parsed), timeout=timeout)
 
 
 def open_in_process(name: str | DeviceName) -> Device:
     """Opens a device in this process: no watchdog, and a crash of its driver is a crash of this process."""
-    return open_driver(_parsed(name))
+    return open_driver(_local(parse_device_name(name) if isinstance(name, str) else name))
 
 
 def list_devices() -> list[DeviceListing]:
@@ -59,8 +81,19 @@ def _list_apart(kind: str) -> list[DeviceListing]:
     return [DeviceListing(kind, kind, "", False, reason)]
 
 
-def _parsed(name: str | DeviceName) -> DeviceName:
-    parsed = parse_device_name(name) if isinstance(name, str) else name
-    if parsed.remote:
-        raise EnvironmentProblem(f"device {parsed} cannot be opened: this release drives devices of this machine only")
-    return parsed
+def _open_remote(name: DeviceName, timeout: float) -> RemoteDevice:
+    token = name.token or _tokens.get(name) or os.environ.get(TOKEN_VARIABLE, "")
+    if not token:
+        raise UsageError(
+            f"expected a token for {name}: add ?token=T, which the agent showed when it was started, "
+            f"or set {TOKEN_VARIABLE}"
+        )
+    device = RemoteDevice(replace(name, token=token), timeout=timeout)
+    _tokens[name] = token
+    return device
+
+
+def _local(name: DeviceName) -> DeviceName:
+    if name.remote:
+        raise EnvironmentProblem(f"device {name} is not of this machine: it cannot be opened in this process")
+    return name

@@ -6,12 +6,13 @@ workspace and activations, which belong to whoever runs a region.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tapestry.errors import TapestryError, UsageError
-from tapestry.runtime.device import Buffer, Device, Loaded
+from tapestry.runtime.device import Buffer, Device, KeepsContents, Loaded
 from tapestry.runtime.module import Artifact, KernelModule
 
 HandleT = TypeVar("HandleT", Buffer, Loaded)
@@ -27,6 +28,14 @@ class _Entry(Generic[HandleT]):
     handle: HandleT | None = None
 
 
+@dataclass(frozen=True)
+class _Content:
+    """The bytes of a constant, as both sides of a connection name them."""
+
+    sha256: str
+    nbytes: int
+
+
 class Resident:
     """Counted modules and constants on one device. Handles are void after a restart: ask again with ``loaded`` or
     ``buffer``, which make the thing anew where needed and do not count.
@@ -36,6 +45,8 @@ class Resident:
         self.device = device
         self._modules: dict[str, _Entry[Loaded]] = {}
         self._constants: dict[str, _Entry[Buffer]] = {}
+        #: The bytes that constants turned out to be, by their digest.
+        self._contents: dict[str, _Content] = {}
 
     def module(self, module: KernelModule | Artifact) -> Loaded:
         """Load a module, or count one more user of it. Errors are those of Device.load; then nothing is counted."""
@@ -47,7 +58,7 @@ class Resident:
         ``digest`` names the bytes (content and storage type); ``make_bytes`` is called for the first user and again
         after a restart.
         """
-        return _acquire(self._constants, digest, lambda: self._fill(make_bytes), self.device.generation)
+        return _acquire(self._constants, digest, lambda: self._fill(digest, make_bytes), self.device.generation)
 
     def loaded(self, digest: str) -> Loaded:
         """The handle, valid now, of a module that has a user."""
@@ -74,11 +85,31 @@ class Resident:
         """The digests of the modules and of the constants that have users."""
         return frozenset(self._modules), frozenset(self._constants)
 
-    def _fill(self, make_bytes: Callable[[], bytes | memoryview]) -> Buffer:
+    def _fill(self, digest: str, make_bytes: Callable[[], bytes | memoryview]) -> Buffer:
+        device = self.device
+        if isinstance(device, KeepsContents) and device.content_bytes:
+            return self._fill_from_contents(device, digest, make_bytes)
         data = make_bytes()
-        buffer = self.device.alloc(memoryview(data).nbytes)
+        buffer = device.alloc(memoryview(data).nbytes)
         try:
-            self.device.write(buffer, data)
+            device.write(buffer, data)
+        except TapestryError:
+            device.free(buffer)
+            raise
+        return buffer
+
+    def _fill_from_contents(
+        self, keeper: KeepsContents, digest: str, make_bytes: Callable[[], bytes | memoryview]
+    ) -> Buffer:
+        """Fill a buffer where the other side may have the bytes: they are made only if it has not."""
+        content = self._contents.get(digest)
+        if content is None:
+            data = make_bytes()
+            content = self._contents[digest] = _Content(hashlib.sha256(data).hexdigest(), memoryview(data).nbytes)
+            make_bytes = lambda: data  # noqa: E731
+        buffer = self.device.alloc(content.nbytes)
+        try:
+            keeper.fill(buffer, content.sha256, make_bytes)
         except TapestryError:
             self.device.free(buffer)
             raise

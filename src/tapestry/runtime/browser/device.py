@@ -20,8 +20,8 @@ from tapestry.runtime.protocol.client import ProtocolDevice
 from tapestry.runtime.protocol.framing import Channel, ChannelTimeoutError
 from tapestry.runtime.remote.channel import WebSocketChannel
 
-#: Seconds for one request. A browser may compile a kernel at its first launch, and SwiftShader is slow.
-DEFAULT_TIMEOUT = 120.0
+#: Seconds for one request.
+DEFAULT_TIMEOUT = 60.0
 #: Seconds for starting Chromium and opening its device; for somebody to open the page and for its device.
 START_TIMEOUT = 60.0
 TAB_TIMEOUT = 300.0

@@ -24,6 +24,7 @@ _LISTERS = {
     "cpu": "tapestry.runtime.drivers.host:list_host",
     "opencl": "tapestry.runtime.drivers.opencl:list_opencl",
     "webgpu": "tapestry.runtime.drivers.webgpu.adapters:list_webgpu",
+    "browser": "tapestry.runtime.browser.chromium:list_browser",
 }
 _PLANNED = ("cuda", "browser", "ws", "wss")
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import platform
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -22,7 +24,6 @@ from tapestry.runtime.device import (
     Command,
     DeviceInfo,
     DeviceStats,
-    Launch,
     Loaded,
     LogEntry,
 )
@@ -30,6 +31,7 @@ from tapestry.runtime.handles import Handles
 from tapestry.runtime.limits import check_buffer_bytes
 from tapestry.runtime.module import Artifact, KernelModule
 from tapestry.runtime.protocol import messages as m
+from tapestry.runtime.protocol.contents import SMALLEST_CONTENT, KeptContents, parts_of
 from tapestry.runtime.protocol.framing import (
     Channel,
     ChannelClosedError,
@@ -37,9 +39,16 @@ from tapestry.runtime.protocol.framing import (
     Frame,
     ProtocolError,
 )
+from tapestry.runtime.protocol.wire import to_wire
 
 #: Commands in one submit message at most: bounds the server's latency, not the batch.
 COMMANDS_PER_MESSAGE = 1024
+
+#: What a message counts in the server's window beside its payload.
+MESSAGE_BYTES = 512
+
+#: Who this is, for the server's log and for others who find the device taken: a process is one client.
+CLIENT = f"tapestry on {platform.node()[:64] or 'an unnamed host'}, process {os.getpid()} ({os.urandom(4).hex()})"
 
 #: Seconds that a server gets to answer a close.
 CLOSE_SECONDS = 2.0
@@ -69,6 +78,8 @@ class ProtocolDevice(ABC):
         self.bind_timeout = BIND_SECONDS
         self._start_timeout = start_timeout
         self._device_name = device
+        #: Sent with hello: which use of the device this is.
+        self._session = ""
         self._token = token
         self._handles = Handles()
         self._lock = threading.RLock()
@@ -77,6 +88,9 @@ class ProtocolDevice(ABC):
         self._last_id = 0
         self._generation = 0
         self._known: set[str] = set()
+        self._contents = KeptContents(self._ask, self._post, self._next_id)
+        #: Bytes sent since the last answer.
+        self._unanswered = 0
         #: The loaded artifacts that bind constants, and the seconds granted to binding that may still go on.
         self._binders: set[int] = set()
         self._binding = 0.0
@@ -94,6 +108,12 @@ class ProtocolDevice(ABC):
     @abstractmethod
     def _disconnect(self) -> None:
         """Release what _connect made, after a close that the server answered or not."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def info(self) -> DeviceInfo:
@@ -140,6 +160,24 @@ class ProtocolDevice(ABC):
                 parts.append(payload)
             return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
+    @property
+    def content_bytes(self) -> int:
+        """The largest content that the serving side keeps for ``fill``; 0 where it keeps none."""
+        return self._server.content_bytes
+
+    def fill(self, buffer: Buffer, digest: str, make_bytes: Callable[[], bytes | memoryview]) -> None:
+        """Write a whole buffer. Its bytes, whose SHA-256 is ``digest``, travel only where they are missing.
+
+        ``make_bytes`` is then called for them. A buffer that is small, or larger than ``content_bytes``, is written.
+        """
+        with self._lock:
+            self._require_connected()
+            self._handles.check_span(buffer, buffer.nbytes, 0)
+            if SMALLEST_CONTENT <= buffer.nbytes <= self._server.content_bytes:
+                self._contents.fill(buffer.id, digest, make_bytes, self._server.payload_bytes)
+            else:
+                self.write(buffer, make_bytes())
+
     def load(self, module: KernelModule | Artifact) -> Loaded:
         encoded = _encoder.encode(module)
         digest = hashlib.sha256(encoded).hexdigest()
@@ -171,7 +209,7 @@ class ProtocolDevice(ABC):
             self._handles.check_commands(commands, self.info.limits)
             self._binding += sum(self._seconds_to_bind(command) for command in commands)
             for start in range(0, len(commands), COMMANDS_PER_MESSAGE):
-                self._post_commands([_to_wire(command) for command in commands[start : start + COMMANDS_PER_MESSAGE]])
+                self._post_commands([to_wire(command) for command in commands[start : start + COMMANDS_PER_MESSAGE]])
 
     def time(self, commands: Sequence[Command], repeats: int) -> list[float]:
         if repeats < 1:
@@ -179,7 +217,7 @@ class ProtocolDevice(ABC):
         with self._lock:
             self._require_connected()
             self._handles.check_commands(commands, self.info.limits)
-            wire = tuple(_to_wire(command) for command in commands)
+            wire = tuple(to_wire(command) for command in commands)
             request = m.Time(id=self._next_id(), commands=wire, repeats=repeats)
             result, _ = self._ask(request, m.Seconds)
             return list(result.seconds)
@@ -230,12 +268,15 @@ class ProtocolDevice(ABC):
         self._channel = self._connect()
         self._lost = None
         self._known = set()
+        self._unanswered = 0
         hello = m.Hello(
             id=self._next_id(),
             protocol=m.PROTOCOL_VERSION,
             device=self._device_name,
             token=self._token,
-            client="tapestry",
+            client=CLIENT,
+            session=self._session,
+            timeout_ms=round(1000 * self.timeout),
         )
         try:
             welcome, _ = self._ask(hello, m.Welcome, seconds=self._start_timeout)
@@ -247,20 +288,19 @@ class ProtocolDevice(ABC):
         self._info = welcome.info
         self._server = welcome.limits
         self._known.update(welcome.modules)
+        self._contents.reconnected(bool(self.content_bytes))
 
     def _send_module(self, digest: str, encoded: bytes) -> None:
         if len(encoded) > self._server.module_bytes:
             raise UsageError(f"a module of {len(encoded):,} bytes is over the limit of {self._server.module_bytes:,}")
-        view = memoryview(encoded)
-        for start in range(0, len(encoded), self._server.payload_bytes):
-            message = m.Module(digest=digest, nbytes=len(encoded), offset=start)
-            self._post(message, view[start : start + self._server.payload_bytes])
+        for message, part in parts_of(m.Module, digest, encoded, self._server.payload_bytes):
+            self._post(message, part)
         self._known.add(digest)
 
     def _ask_load(self, loaded: Loaded, encoded: bytes) -> None:
         try:
             self._ask(m.Load(id=self._next_id(), module=loaded.id, digest=loaded.digest), _Empty)
-        except m.MissingModuleError:  # the server has dropped it meanwhile
+        except m.MissingContentError:  # the server has dropped it meanwhile
             self._send_module(loaded.digest, encoded)
             self._ask(m.Load(id=self._next_id(), module=loaded.id, digest=loaded.digest), _Empty)
 
@@ -268,6 +308,7 @@ class ProtocolDevice(ABC):
         """One submit message, or several where the header would be too long."""
         header = _encoder.encode(m.Submit(commands=tuple(commands)))
         if len(header) <= self._server.header_bytes:
+            self._stay_in_window(len(header))
             self._send(Frame(header), "submit", self._patience)
             return
         if len(commands) == 1:
@@ -277,7 +318,15 @@ class ProtocolDevice(ABC):
         self._post_commands(commands[middle:])
 
     def _post(self, message: m.Message, payload: bytes | memoryview = b"") -> None:
+        self._stay_in_window(memoryview(payload).nbytes)
         self._send(Frame(_encoder.encode(message), payload), _operation(message), self._patience)
+
+    def _stay_in_window(self, nbytes: int) -> None:
+        """Wait for the server where it might stop reading, and with that stop answering the connection's pings."""
+        nbytes += MESSAGE_BYTES
+        if self._server.window_bytes and self._unanswered + nbytes > self._server.window_bytes:
+            self._ask(m.Ping(id=self._next_id()), _Empty)
+        self._unanswered += nbytes
 
     def _ask(
         self, message: m.Message, result: type[StructT], *, payload_bytes: int = 0, seconds: float | None = None
@@ -290,6 +339,7 @@ class ProtocolDevice(ABC):
         deadline = time.monotonic() + allowed
         self._send(Frame(header), command, allowed)
         frame = self._receive(command, deadline)
+        self._unanswered = 0
         self._binding = 0.0  # it answers in order: what was submitted before has run
         try:
             answer = _answers.decode(frame.header)
@@ -358,20 +408,6 @@ class ProtocolDevice(ABC):
     def _next_id(self) -> int:
         self._last_id += 1
         return self._last_id
-
-
-def _to_wire(command: Command) -> m.WireCommand:
-    if isinstance(command, Launch):
-        args = tuple(
-            argument.id if isinstance(argument, Buffer) else m.WireScalar(argument.dtype, argument.value)
-            for argument in command.args
-        )
-        return m.WireLaunch(command.loaded.id, command.kernel, args, command.grid, command.block, command.tag)
-    if isinstance(command, Call):
-        inputs = tuple(buffer.id for buffer in command.inputs)
-        return m.WireCall(command.loaded.id, inputs, tuple(buffer.id for buffer in command.outputs), command.tag)
-    offsets = (command.source_offset, command.target_offset)
-    return m.WireCopy(command.source.id, command.target.id, command.nbytes, *offsets)
 
 
 def _operation(message: m.Message) -> str:

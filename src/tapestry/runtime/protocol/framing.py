@@ -69,7 +69,13 @@ def join_frame(frame: Frame) -> bytes:
 class Channel(Protocol):
     """Where frames go and come from. ``deadline`` is a time.monotonic() value; None waits without end."""
 
-    limits: FrameLimits
+    @property
+    def limits(self) -> FrameLimits:
+        """What bounds a received frame; may be replaced at any time."""
+        ...
+
+    @limits.setter
+    def limits(self, limits: FrameLimits) -> None: ...
 
     def send(self, frame: Frame, deadline: float | None = None) -> None:
         """Hand a frame over. ChannelTimeoutError: the other side does not take it; ChannelClosedError: it is gone."""

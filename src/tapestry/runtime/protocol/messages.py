@@ -13,6 +13,7 @@ from msgspec import Meta
 from tapestry.errors import (
     DeviceError,
     DeviceLostError,
+    DeviceTimeoutError,
     EnvironmentProblem,
     TapestryError,
     UnsupportedError,
@@ -82,12 +83,18 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", omit_de
 
 
 class Hello(Message, frozen=True, kw_only=True, tag="hello"):
-    """The first message, with the device wanted and the secret that lets the client in."""
+    """The first message, with the device wanted and the secret that lets the client in.
+
+    ``client`` is who asks; ``session`` names this use of the device, and comes again when it reconnects.
+    ``timeout_ms`` is how long the client waits for one request: a device that takes longer is given up.
+    """
 
     protocol: Size
     device: Name = ""
     token: Annotated[str, Meta(max_length=1024)] = ""
     client: Name = ""
+    session: Name = ""
+    timeout_ms: Size = 0
 
 
 class Info(Message, frozen=True, kw_only=True, tag="info"):
@@ -143,6 +150,28 @@ class Unload(Message, frozen=True, kw_only=True, tag="unload"):
     module: Id
 
 
+class Have(Message, frozen=True, kw_only=True, tag="have"):
+    """Which of these contents must be sent before they can fill a buffer."""
+
+    digests: Annotated[tuple[Digest, ...], Meta(max_length=4096)]
+
+
+class Content(Message, frozen=True, kw_only=True, tag="content"):
+    """One part of a content (of a constant): parts come in order, ``nbytes`` is the size of the whole."""
+
+    digest: Digest
+    nbytes: Size
+    offset: Size = 0
+
+
+class Fill(Message, frozen=True, kw_only=True, tag="fill"):
+    """Write a content that the server has into a buffer; error ``missing`` when it has it not."""
+
+    buffer: Id
+    digest: Digest
+    offset: Size = 0
+
+
 class Submit(Message, frozen=True, kw_only=True, tag="submit"):
     """Start commands in order."""
 
@@ -179,17 +208,23 @@ class Close(Message, frozen=True, kw_only=True, tag="close"):
 
 
 Request = (
-    Hello | Info | Alloc | Free | Write | Read | Module | Load | Unload
+    Hello | Info | Alloc | Free | Write | Read | Module | Load | Unload | Have | Content | Fill
     | Submit | Time | Sync | Log | Stats | Ping | Close
 )  # fmt: skip
 
 
 class ServerLimits(msgspec.Struct, frozen=True):
-    """What a server accepts, in bytes: one header, one payload, one encoded module."""
+    """What a server accepts, in bytes: one header, one payload, one encoded module.
+
+    ``content_bytes``: the largest content that it keeps, 0 where it keeps none. ``window_bytes``: how much a client
+    may send between two answers and still be sure that the server reads on, 0 where it need not care.
+    """
 
     header_bytes: int = 4 << 20
     payload_bytes: int = 8 << 20
     module_bytes: int = 2 << 30
+    content_bytes: int = 0
+    window_bytes: int = 0
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -205,6 +240,12 @@ class Seconds(msgspec.Struct, frozen=True):
     """The result of time: one number of seconds per repeat."""
 
     seconds: tuple[float, ...]
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """The result of have."""
+
+    missing: tuple[Digest, ...]
 
 
 class Entries(msgspec.Struct, frozen=True):
@@ -223,7 +264,8 @@ class Reply(msgspec.Struct, frozen=True, tag_field="op", tag="reply"):
 class Failure(msgspec.Struct, frozen=True, tag_field="op", tag="error", omit_defaults=True):
     """A request failed, or an earlier pipelined command did: ``command`` is the one at fault.
 
-    ``kind``: unsupported, device, lost, usage, environment or missing. After a ``fatal`` one the server closes.
+    ``kind``: unsupported, device, lost, timeout, usage, environment, busy or missing. After a ``fatal`` one
+    the server closes.
     """
 
     id: int
@@ -235,29 +277,33 @@ class Failure(msgspec.Struct, frozen=True, tag_field="op", tag="error", omit_def
 
 Answer = Reply | Failure
 
+
+class MissingContentError(TapestryError):
+    """The server does not have the module's content: send it, then load again."""
+
+
+class DeviceBusyError(EnvironmentProblem):
+    """Another client has the server's device; the message says who."""
+
+
 _KINDS: tuple[tuple[type[TapestryError], str], ...] = (
+    (MissingContentError, "missing"),
     (UnsupportedError, "unsupported"),
+    (DeviceTimeoutError, "timeout"),
     (DeviceLostError, "lost"),
     (DeviceError, "device"),
+    (DeviceBusyError, "busy"),
     (EnvironmentProblem, "environment"),
     (UsageError, "usage"),
 )
 
 
-class MissingModuleError(TapestryError):
-    """The server does not have the module's content: send it, then load again."""
-
-
 def error_kind(error: BaseException) -> str:
     """The kind under which an exception travels. A fault of ours is the device's error."""
-    if isinstance(error, MissingModuleError):
-        return "missing"
     return next((kind for base, kind in _KINDS if isinstance(error, base)), "device")
 
 
 def error_from(failure: Failure) -> TapestryError:
     """The exception that a failure stands for; a kind of a later protocol counts as the device's error."""
-    if failure.kind == "missing":
-        return MissingModuleError(failure.message)
     base = next((base for base, kind in _KINDS if kind == failure.kind), DeviceError)
     return base(failure.message)

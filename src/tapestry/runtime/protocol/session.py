@@ -12,12 +12,12 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from tapestry.errors import TapestryError, UsageError
+from tapestry.errors import DeviceError, TapestryError, UnsupportedError, UsageError
 from tapestry.runtime.device import Buffer, Call, Command, CopyBuffer, Device, Launch, Loaded
 from tapestry.runtime.module import Artifact, KernelModule, Scalar
 from tapestry.runtime.protocol import messages as m
 from tapestry.runtime.protocol.framing import HANDSHAKE_LIMITS, Frame, FrameLimits, ProtocolError
-from tapestry.runtime.protocol.store import ModuleStore
+from tapestry.runtime.protocol.store import ModuleStore, Uploads
 
 #: Opens the device that a hello asks for; "" means the server's own choice. Called once the token is right.
 DeviceOpener = Callable[[str], Device]
@@ -26,7 +26,11 @@ DeviceOpener = Callable[[str], Device]
 Admission = Callable[[KernelModule | Artifact], None]
 
 #: Messages that mean nothing once an earlier pipelined command has failed.
-_DEPENDENT = (m.Write, m.Read, m.Submit, m.Time, m.Sync)
+_DEPENDENT = (m.Write, m.Fill, m.Read, m.Submit, m.Time, m.Sync)
+
+#: Buffers and modules of one session at most: what they cost beside their content is bounded by it.
+MAX_BUFFERS = 1 << 18
+MAX_MODULES = 1 << 14
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[m.Request] = msgspec.msgpack.Decoder(m.Request)
@@ -54,7 +58,11 @@ class _Fault(NamedTuple):
 
 
 class Session:
-    """One client's connection. ``limits`` (of frames) must be applied to what is received, before each frame."""
+    """One client's connection. ``limits`` (of frames) must be applied to what is received, before each frame.
+
+    ``contents`` are kept where ``limits.content_bytes`` is not 0. ``memory_bytes`` bounds what the buffers take
+    together. ``hello`` is what the client said of itself, once its token was right.
+    """
 
     def __init__(
         self,
@@ -63,13 +71,23 @@ class Session:
         token: str = "",
         limits: m.ServerLimits | None = None,
         store: ModuleStore | None = None,
+        contents: ModuleStore | None = None,
         admit: Admission | None = None,
+        memory_bytes: int | None = None,
     ) -> None:
         self.finished = False
+        self.hello: m.Hello | None = None
         self._open_device = open_device
         self._token = token
         self._limits = limits or m.ServerLimits()
         self._store = store or ModuleStore()
+        self._uploads = Uploads(self._store)
+        self._contents = contents or ModuleStore(what="content")
+        self._content_uploads = Uploads(self._contents)
+        #: What was completed last, which stays at hand whatever other sessions send.
+        self._newest: tuple[str, bytes] = ("", b"")
+        self._memory_bytes = memory_bytes
+        self._allocated = 0
         self._admit = admit
         self._opened: Device | None = None
         self._buffers: dict[int, Buffer | None] = {}
@@ -78,6 +96,7 @@ class Session:
         self._handlers = cast("dict[type[m.Message], Callable[[m.Message, Frame], _Result]]", {
             m.Info: self._info, m.Alloc: self._alloc, m.Free: self._free, m.Write: self._write, m.Read: self._read,
             m.Module: self._module, m.Load: self._load, m.Unload: self._unload, m.Submit: self._submit,
+            m.Have: self._have, m.Content: self._content, m.Fill: self._fill,
             m.Time: self._time, m.Sync: self._sync, m.Log: self._log, m.Stats: self._stats, m.Ping: self._ping,
             m.Close: self._close,
         })  # fmt: skip
@@ -103,7 +122,7 @@ class Session:
         try:
             if isinstance(message, m.Hello):
                 raise UsageError("hello may be sent once, as the first message")
-            if len(frame.payload) and not isinstance(message, m.Write | m.Module):
+            if len(frame.payload) and not isinstance(message, m.Write | m.Module | m.Content):
                 raise UsageError(f"{command} takes no payload, got {len(frame.payload)} bytes")
             result = self._handlers[type(message)](message, frame)
         except Exception as error:
@@ -137,6 +156,7 @@ class Session:
                 )
             if not hmac.compare_digest(message.token.encode(), self._token.encode()):
                 raise UsageError("the token is missing or wrong: give the one that the agent was started with")
+            self.hello = message
             self._opened = self._open_device(message.device)
         except Exception as error:
             _note(error)
@@ -177,9 +197,15 @@ class Session:
     def _alloc(self, message: m.Alloc, frame: Frame) -> _Result:
         if message.buffer in self._buffers:
             raise UsageError(f"buffer {message.buffer} exists already")
+        if len(self._buffers) >= MAX_BUFFERS:
+            raise UnsupportedError(f"{len(self._buffers):,} buffers exist, the limit is {MAX_BUFFERS:,}")
         if not message.id:
             self._buffers[message.buffer] = None  # so that a failure of this one is not followed by one per use
+        if self._memory_bytes is not None and self._allocated + message.nbytes > self._memory_bytes:
+            left = self._memory_bytes - self._allocated
+            raise DeviceError(f"out of memory: {message.nbytes:,} bytes asked for, {left:,} left")
         self._buffers[message.buffer] = self._device.alloc(message.nbytes)
+        self._allocated += message.nbytes
         return _Result()
 
     def _free(self, message: m.Free, frame: Frame) -> _Result:
@@ -187,6 +213,7 @@ class Session:
             raise UsageError(f"there is no buffer {message.buffer}")
         buffer = self._buffers.pop(message.buffer)
         if buffer is not None:
+            self._allocated -= buffer.nbytes
             self._device.free(buffer)
         return _Result()
 
@@ -201,17 +228,41 @@ class Session:
 
     def _module(self, message: m.Module, frame: Frame) -> _Result:
         limit = self._limits.module_bytes
-        self._store.add_part(message.digest, message.nbytes, message.offset, frame.payload, limit)
+        self._uploads.add_part(message.digest, message.nbytes, message.offset, frame.payload, limit)
+        return _Result()
+
+    def _have(self, message: m.Have, frame: Frame) -> _Result:
+        return _Result(m.Missing(self._contents.missing(message.digests)))
+
+    def _content(self, message: m.Content, frame: Frame) -> _Result:
+        limit = self._limits.content_bytes
+        if message.nbytes > limit:
+            raise UnsupportedError(f"a content of {message.nbytes:,} bytes is over the limit of {limit:,}")
+        data = self._content_uploads.add_part(message.digest, message.nbytes, message.offset, frame.payload, limit)
+        if data is not None:
+            self._newest = (message.digest, data)
+        return _Result()
+
+    def _fill(self, message: m.Fill, frame: Frame) -> _Result:
+        buffer = self._buffer(message.buffer)
+        newest, data = self._newest
+        if newest != message.digest:
+            data = self._contents.get(message.digest)
+        if data is None:
+            raise m.MissingContentError(f"content {message.digest[:12]} is not here: send it, or write its bytes")
+        self._device.write(buffer, data, message.offset)
         return _Result()
 
     def _load(self, message: m.Load, frame: Frame) -> _Result:
         if message.module in self._loaded:
             raise UsageError(f"module {message.module} exists already")
+        if len(self._loaded) >= MAX_MODULES:
+            raise UnsupportedError(f"{len(self._loaded):,} modules are loaded, the limit is {MAX_MODULES:,}")
         if not message.id:
             self._loaded[message.module] = None
         encoded = self._store.get(message.digest)
         if encoded is None:
-            raise m.MissingModuleError(f"module {message.digest[:12]} is not here: send it first")
+            raise m.MissingContentError(f"module {message.digest[:12]} is not here: send it first")
         try:
             module = _modules.decode(encoded)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -44,14 +44,14 @@ _silent = logging.Logger("tapestry.websocket", logging.CRITICAL + 1)
 _TOO_BIG = 1009
 
 
-def connection_options() -> dict[str, Any]:
+def connection_options(limits: FrameLimits | None = None) -> dict[str, Any]:
     """What ``connect`` and ``serve`` of websockets.sync must be given for a channel. Compression is off: it costs
     more time than it saves on tensors, and lets a small message be a large one.
     """
     return {
         "logger": _silent,
         "compression": None,
-        "max_size": message_bytes(FrameLimits()),
+        "max_size": message_bytes(limits or FrameLimits()),
         "max_queue": QUEUED_MESSAGES,
         "ping_interval": PING_SECONDS,
         "ping_timeout": PONG_SECONDS,
@@ -131,6 +131,11 @@ class WebSocketChannel:
         """End the connection; waits for the other side's agreement for CLOSE_SECONDS at most."""
         self._let_sending_take(time.monotonic() + CLOSE_SECONDS)
         self._connection.close()
+
+    def close_quietly(self) -> None:
+        """``close``, also where sending is past its time."""
+        with contextlib.suppress(ChannelTimeoutError):
+            self.close()
 
     def cut(self) -> None:
         """End the connection at once, from any thread, without a word to the other side."""

@@ -44,11 +44,11 @@ class WorkerDevice(ProtocolDevice):
         """The worker's process id, None when there is no worker."""
         return None if self._process is None else self._process.pid
 
-    def __enter__(self) -> WorkerDevice:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def kill(self) -> None:
+        """End the worker now, from any thread: whoever waits for it learns that the device is lost."""
+        process = self._process
+        if process is not None:
+            process.strike()
 
     def _connect(self) -> Channel:
         arguments = [f"--driver={entry}" for entry in registered_drivers()]

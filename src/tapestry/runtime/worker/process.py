@@ -62,6 +62,10 @@ class WorkerProcess:
         """End it now. May be called again."""
         self._end()
 
+    def strike(self) -> None:
+        """Kill the process and clean nothing up: what another thread may do while this one waits for the worker."""
+        self._process.kill()
+
     def wait_for_exit(self, seconds: float) -> str:
         """How it ended, in words: the signal's name or the exit code. Kills it when it is still alive after that."""
         try:

@@ -14,6 +14,7 @@ from tapestry.runtime.drivers.registry import open_driver
 from tapestry.runtime.names import parse_device_name
 from tapestry.runtime.protocol.framing import (
     HANDSHAKE_LIMITS,
+    Channel,
     ChannelClosedError,
     ProtocolError,
     SocketChannel,
@@ -32,7 +33,7 @@ def serve(fd: int, parent: int) -> None:
         serve_channel(SocketChannel(connection, HANDSHAKE_LIMITS), Session(_open))
 
 
-def serve_channel(channel: SocketChannel, session: Session) -> None:
+def serve_channel(channel: Channel, session: Session) -> None:
     """Answer frames until either side ends the conversation."""
     try:
         while not session.finished:
