@@ -108,6 +108,18 @@ def test_the_zoo_moves_wholly(name: str, to: str) -> None:
     assert result.coverage.compute_nodes == 1.0
 
 
+@pytest.mark.minilm
+@pytest.mark.parametrize("to", [WEBGPU])
+def test_minilm_moves_wholly(to: str) -> None:
+    """The first tier on WebGPU; `make demo` is the same on OpenCL."""
+    loaded = load_model("demo:minilm")
+    with move(loaded, to) as moved:
+        check_every_node(moved.result)
+        assert moved.result.check.good
+        assert moved.result.coverage.compute_nodes == 1.0
+        assert moved.result.coverage.compute_total == 79
+
+
 @pytest.mark.parametrize("to", [OPENCL, WEBGPU, "cpu"])
 def test_what_the_target_lacks_stays_and_is_explained(tmp_path: Path, to: str) -> None:
     """Eigenvalues have no kernel in OpenCL; on the host, the eager backend has everything."""
