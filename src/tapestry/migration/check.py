@@ -14,7 +14,14 @@ import msgspec
 import torch
 from torch.utils import _pytree as pytree
 
-from tapestry.errors import DeviceLostError, DeviceTimeoutError, InputError, TapestryError, UnsupportedError
+from tapestry.errors import (
+    ConnectionLostError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    InputError,
+    TapestryError,
+    UnsupportedError,
+)
 from tapestry.migration.reference import SEED, Reference, reference_for, widened_tensors
 from tapestry.numerics import program_bound, program_error
 from tapestry.numerics.verdict import Verdict
@@ -68,11 +75,15 @@ class Checker:
         """Run these input sets and compare; stops at the first bad one.
 
         A device that fails is a bad result; after DeviceLostError it must be restarted (``verdict`` says so).
+        Raises ConnectionLostError where only the connection to it broke: the run does not count.
         """
         results: list[CheckResult] = []
         for place in places:
             try:
                 results.append(self._check_one(executable, place))
+            except ConnectionLostError:
+                self.runs -= 1
+                raise
             except Exception as error:  # of the device, or of a source node that was given what the device made
                 results.append(broken(error))
             if not results[-1].good:

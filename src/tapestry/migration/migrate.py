@@ -37,6 +37,7 @@ from tapestry.program.capture import capture
 from tapestry.program.graph import operands
 from tapestry.program.inputs import InputSet, as_input_sets
 from tapestry.program.program import Program
+from tapestry.runtime.again import until_connected
 from tapestry.runtime.open import open_device
 from tapestry.runtime.resident import Resident
 from tapestry.suite.carve import carve, nodes_by_key
@@ -151,7 +152,10 @@ def summarise(
 ) -> MigrationResult:
     """The result of a migration as plain data; runs the first input set once more to count launches."""
     final = outcome.final
-    coverage = measure_coverage(outcome.executable, inputs[0]) if final.good else _no_coverage(program)
+    coverage = _no_coverage(program)
+    if final.good:
+        devices = [target.resident.device for target in targets[:1]]
+        coverage = until_connected(devices, lambda: measure_coverage(outcome.executable, inputs[0]))
     check = Check(
         final.max_rel_error, final.max_abs_error, final.cosine, final.against_source, final.source_error, final.bound,
         final.good,

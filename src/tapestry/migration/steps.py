@@ -13,7 +13,7 @@ import msgspec
 import torch
 from torch.utils import _pytree as pytree
 
-from tapestry.errors import DeviceLostError, TapestryError
+from tapestry.errors import ConnectionLostError, DeviceLostError, TapestryError
 from tapestry.migration.check import Checker, CheckResult, broken
 from tapestry.migration.choice import Choice
 from tapestry.migration.result import Step
@@ -23,6 +23,7 @@ from tapestry.placement.executable import Executable
 from tapestry.placement.placement import PlacedRegion, Placement, option_values
 from tapestry.program.inputs import InputSet
 from tapestry.program.program import Program, tensor_digest
+from tapestry.runtime.again import until_connected
 from tapestry.suite.journal import Journal
 
 #: Raised whenever the answer of the same step may change.
@@ -109,7 +110,7 @@ class Steps:
             self._device.restart()
             executable = self.builder.build(self.placement(regions))
         self.release()
-        result = self.checker.check(executable, range(len(self.checker.inputs)))
+        result = self._checked(executable, range(len(self.checker.inputs)))
         self._revive(result)
         return result, executable
 
@@ -146,15 +147,21 @@ class Steps:
 
     def _run(self, regions: Sequence[Sequence[str]], place: int) -> CheckResult:
         try:
-            executable = self.builder.build(self.placement(regions))
+            executable = until_connected([self._device], lambda: self.builder.build(self.placement(regions)))
         except TapestryError as error:
             result = msgspec.structs.replace(broken(error), program_runs=0, failed_at=place)
         else:
             self.release()
             self._held = executable
-            result = self.checker.check(executable, [place])
+            result = self._checked(executable, [place])
         self._revive(result)
         return result
+
+    def _checked(self, executable: Executable, places: Sequence[int]) -> CheckResult:
+        try:
+            return until_connected([self._device], lambda: self.checker.check(executable, places))
+        except ConnectionLostError as error:
+            return broken(error)
 
     def _revive(self, result: CheckResult) -> None:
         if result.verdict in _GONE:

@@ -31,6 +31,7 @@ from tapestry.numerics.verdict import Verdict
 from tapestry.program.graph import Graph, Ref
 from tapestry.program.interpret import resolve
 from tapestry.program.program import tensor_digest
+from tapestry.runtime.again import until_connected
 from tapestry.runtime.bind import BoundRegion
 from tapestry.runtime.device import Buffer
 from tapestry.runtime.module import Compiled, KernelModule
@@ -134,7 +135,7 @@ def _replay_group(target: Target, suite: Suite, cases: Sequence[Case]) -> Iterat
         return
     try:
         compiled = target.compiler.compile(target.backend, graph, info, target.options)
-        target.resident.module(compiled.module)
+        until_connected([target.resident.device], lambda: target.resident.module(compiled.module))
     except TapestryError as error:
         revive(target, error)
         yield from ((case, _failed(case, error)) for case in cases)
@@ -180,7 +181,7 @@ def _replay_case(target: Target, suite: Suite, case: Case, graph: Graph, compile
     begin = time.perf_counter()
     try:
         inputs = suite.inputs(case)
-        got = run_once(target.resident, graph, compiled, inputs)
+        got = until_connected([target.resident.device], lambda: run_once(target.resident, graph, compiled, inputs))
     except (TapestryError, RuntimeError, ValueError) as error:  # the latter two from a backend's preparation graph
         revive(target, error)
         return _failed(case, error)
