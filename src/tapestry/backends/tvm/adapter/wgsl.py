@@ -8,27 +8,16 @@ from __future__ import annotations
 
 import re
 
+from tapestry.backends.tvm.adapter.wgsl_functions import functions_for
 from tapestry.errors import CompileError
 
-#: A literal's value would be an error of the shader; hidden in a variable, its bits are nobody's business. The test
-#: for NaN looks at bits because implementations may assume that there is none (WGSL, section 15.7.2).
-_HELPERS = {
-    "tapestry_inf": """
-var<private> tapestry_inf_bits : u32 = 0x7f800000u;
-fn tapestry_inf() -> f32 { return bitcast<f32>(tapestry_inf_bits); }
-""",
-    "tapestry_nan": """
-var<private> tapestry_nan_bits : u32 = 0x7fc00000u;
-fn tapestry_nan() -> f32 { return bitcast<f32>(tapestry_nan_bits); }
-""",
-    "tapestry_isnan": """
-fn tapestry_isnan(x : f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
-""",
-}
-
+#: Where WGSL allows its own an absolute error only, or the specification's formula cancels near 0.
+_REPLACED = re.compile(r"\b(sinh|asinh|acosh|atanh)\(")
 _BOOLS = re.compile(r"var(?:<[^>]*>)?\s+(\w+)\s*:\s*array<i8\b")
 _LEAST = re.compile(r"-2147483648i\b")
 _INFINITY = re.compile(r"\binff\b")
+#: float32's largest, whose nine digits are a little more than it: Chromium refuses them, and rounds these to it.
+_LARGEST = re.compile(r"\b3\.40282347e\+38f\b")
 _NAN = re.compile(r"\bnanf\b")
 _DIFFERS = " != "
 
@@ -41,10 +30,11 @@ def mended(text: str) -> str:
     text = re.sub(r"\bi8\b", "i32", text)
     text = _LEAST.sub("i32(-2147483648)", text)
     text = _INFINITY.sub("tapestry_inf()", text)
+    text = _LARGEST.sub("3.4028234e+38f", text)
     text = _NAN.sub("tapestry_nan()", text)
     text = _with_named_tests(text)
-    needed = [source for name, source in _HELPERS.items() if f"{name}(" in text]
-    return "".join(needed) + text
+    text = _REPLACED.sub(r"tapestry_\1(", text)
+    return functions_for(text) + text
 
 
 def _with_named_tests(text: str) -> str:
