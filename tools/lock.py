@@ -25,7 +25,7 @@ MAIN = ROOT / "requirements.lock"
 CPU = ROOT / "requirements-cpu.lock"
 CUDA = ROOT / "requirements-cuda.lock"
 EXTRAS = (
-    *("bringup", "opencl", "webgpu", "tvm", "onnxruntime", "openvino", "executorch", "hf", "demo", "schema"),
+    *("bringup", "opencl", "webgpu", "tvm", "onnxruntime", "openvino", "executorch", "hf", "demo", "schema", "remote"),
     *("report", "dev"),
 )
 

@@ -20,6 +20,7 @@ _EXTRAS = {
     "expecttest": "schema",
     "scipy": "schema",
     "jinja2": "report",
+    "websockets": "remote",
 }
 
 

@@ -12,7 +12,7 @@ from tapestry.cli.app import app
 
 pytestmark = pytest.mark.slow
 
-COMMANDS = ("carve", "replay", "repro", "audit", "migrate", "explain", "devices", "backends", "doctor")
+COMMANDS = ("carve", "replay", "repro", "audit", "migrate", "explain", "agent", "devices", "backends", "doctor")
 
 
 def refused(ended: Ended, code: int, *words: str) -> None:

@@ -19,7 +19,7 @@ from tapestry.errors import TapestryError
 from tapestry.extras import missing
 
 #: Command → the module of cli.commands that has a function of that name.
-_COMMANDS = ("carve", "replay", "audit", "repro", "migrate", "explain", "devices", "backends", "doctor")
+_COMMANDS = ("carve", "replay", "audit", "repro", "migrate", "explain", "agent", "devices", "backends", "doctor")
 
 _INTERRUPTED = 130
 

@@ -159,6 +159,14 @@ class ReproDocument(Envelope, kw_only=True):
     repros: list[ReproEntry]
 
 
+class AgentDocument(Envelope, kw_only=True):
+    """``tapestry agent --json``, written once it listens: ``address`` is the device's name for clients, tokenless."""
+
+    device: str
+    address: str
+    native: bool
+
+
 class DeviceDocument(msgspec.Struct):
     """A device, or a kind of device that cannot be used here and why."""
 
@@ -216,6 +224,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "audit": AuditDocument,
     "explain": ExplainDocument,
     "repro": ReproDocument,
+    "agent": AgentDocument,
     "devices": DevicesDocument,
     "backends": BackendsDocument,
     "doctor": DoctorDocument,

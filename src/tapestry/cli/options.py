@@ -12,7 +12,10 @@ Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS, show_default
 TrustPickle = Annotated[
     bool, typer.Option("--trust-pickle", help="Unpickle a .pt2 file that needs it: runs whatever code it holds.")
 ]
-To = Annotated[str, typer.Option("--to", metavar="DEVICE", help="The target: opencl, opencl:1, cpu.")]
+To = Annotated[
+    str,
+    typer.Option("--to", metavar="DEVICE", help="The target: opencl, opencl:1, cpu, ws://HOST:PORT/opencl:0?token=T."),
+]
 Backend = Annotated[
     str, typer.Option("--backend", metavar="NAME", help="One, or several in order of preference: kernels,tvm.")
 ]

@@ -53,12 +53,12 @@ def migrate(
     begin = time.perf_counter()
     check_outputs(json, report, output, repros / "bundle" if repros is not None else None)
     check_report(report)
-    check_target(to, backend)
+    target = check_target(to, backend)
     load_kernel_files(kernels or ())
     chosen = backend_options(backend, option or ())
     loaded = load(model, trust_pickle)
     program = capture_model(loaded)
-    folder = journal or journal_folder(f"migrate {model} {program.graph_hash} {to} {backend}")
+    folder = journal or journal_folder(f"migrate {model} {program.graph_hash} {target} {backend}")
     if fresh:
         remove(folder)
     with (
