@@ -107,6 +107,16 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.mm.default, (r(33, 65), r(65, 17)), {}),
     (aten.bmm.default, (r(3, 4, 5), r(3, 5, 6)), {}),
     (aten.mm.default, (ints(4, 5), ints(5, 6)), {}),
+    # Sums of one term, with something fused behind them.
+    (aten.conv2d.default, (r(5, 1, 4, 4), r(2, 1, 1, 1), r(2)), {}),
+    (aten.conv2d.default, (r(2, 3, 4, 4), r(3, 1, 1, 1), r(3), [1, 1], [0, 0], [1, 1], 3), {}),
+    (aten.conv1d.default, (r(5, 1, 4), r(1, 1, 1), r(1)), {}),
+    (aten.linear.default, (r(5, 1), r(4, 1), r(4)), {}),
+    (aten.addmm.default, (r(4), r(5, 1), r(1, 4)), {"alpha": 2, "beta": 3}),
+    (aten.baddbmm.default, (r(2, 3, 4), r(2, 3, 1), r(2, 1, 4)), {}),
+    (aten.log_softmax.int, (r(5, 1), 1), {}),
+    (aten.var.correction, (torch.ones(5, 1), [1]), {"correction": 0}),
+    (aten.any.default, (torch.tensor([0, 3], dtype=torch.uint8),), {}),
     (aten.conv2d.default, (r(1, 3, 8, 9), r(4, 3, 3, 3), r(4), [2, 1], [1, 0]), {}),
     (aten.conv2d.default, (r(1, 4, 8, 8), r(4, 1, 3, 3), None, [1, 1], [1, 1], [1, 1], 4), {}),
     (

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from tapestry.numerics import Verdict, judge, oracle
+
 aten = torch.ops.aten
 
 ODD = torch.tensor([1.0, math.nan, -1.0, math.inf, -math.inf, 0.0, -2.5])
@@ -60,3 +62,24 @@ def test_an_index_out_of_range_reads_inside(bench: Any, one_call: Any) -> None:
     graph, _, _ = one_call(aten.embedding.default, (table, torch.tensor([0, 1])), {})
     (got,) = bench.run(graph, bench.compile(graph), [table, torch.tensor([-7, 9])])
     assert got.flatten().tolist() == [1.0, 2.0]
+
+
+def near_zero() -> torch.Tensor:
+    small = torch.logspace(-30, 0, 400)
+    return torch.cat([small, -small, torch.linspace(-20, 20, 401), torch.tensor([0.0, math.inf, -math.inf, math.nan])])
+
+
+@pytest.mark.parametrize("op", [aten.sinh.default, aten.asinh.default, aten.atanh.default, aten.acosh.default], ids=str)
+def test_hyperbolic_functions_near_zero_and_at_their_ends(bench: Any, op: Any) -> None:
+    x = near_zero() + (1.0 if op is aten.acosh.default else 0.0)
+    x = x.clamp(-0.999, 0.999) if op is aten.atanh.default else x
+    (got,), _ = bench.call(op, x)
+    assert judge(op, (x,), {}, [got], [op(x)], oracle(op, (x,))).verdict == Verdict.PASS
+
+
+@pytest.mark.parametrize("op", [aten.fmod.Tensor, aten.remainder.Tensor], ids=str)
+def test_remainders_are_exact(bench: Any, op: Any) -> None:
+    left = torch.tensor([1e8, 3.0e38, -7.5, 7.5, 5.0, 0.0, 1.0, math.inf, math.nan, 2.0, -1e-3, 1e30])
+    right = torch.tensor([3.0, 7.0, 2.0, -2.0, 5.0, 3.0, math.inf, 2.0, 1.0, 0.0, 1e-8, 1.7])
+    (got,), (want,) = bench.call(op, left, right)
+    assert same(got, want)
