@@ -249,7 +249,7 @@ def _var_mean(
         mean, _, squares = _centred(x.to(_accumulation(x)), dims)
     count = math.prod(x.shape[d] for d in dims) if x.dim() else 1
     free = max(0.0, count - (1.0 if correction is None else float(correction)))
-    var = squares / free
+    var = squares / free if free else squares * math.inf  # TVM refuses a division by the constant 0
     if not keepdim and x.dim():
         mean, var = mean.squeeze(dims), var.squeeze(dims)
     return var.to(x.dtype), mean.to(x.dtype)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tvm
 from torch import fx
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.tirx.build import split_host_device_mods
 
@@ -70,6 +70,27 @@ def _scheduled(function: Any, options: TvmOptions) -> Any:
         return apply(dlight.gpu.Fallback())(alone)["main"]
 
 
+#: TVM's op_pattern of a function that nothing is fused with.
+_OPAQUE = 8
+
+
+def _single_terms_alone(mod: Any) -> Any:
+    """Nothing is fused behind a reduction over one term: TVM moves it into both halves, so that a bias is added twice."""
+    for variable, function in mod.functions.items():
+        if isinstance(function, tirx.PrimFunc) and _reduces_one_term(function):
+            mod.update_func(variable, function.with_attr("op_pattern", _OPAQUE))
+    return mod
+
+
+def _reduces_one_term(function: Any) -> bool:
+    schedule: Any = s_tir.Schedule(function)
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        axes = [axis for axis in schedule.get(block).iter_vars if axis.iter_type == tirx.IterVar.CommReduce]
+        if axes and all(int(axis.dom.extent) == 1 for axis in axes):
+            return True
+    return False
+
+
 def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions, limits: Limits) -> Lowered:
     passes = relax.transform
     with tvm_target:
@@ -79,12 +100,16 @@ def _lower(mod: Any, tvm_target: Any, target: DeviceTarget, options: TvmOptions,
                 passes.CanonicalizeBindings(),
                 passes.LegalizeOps(),
                 passes.AnnotateTIROpPattern(),
+            ]
+        )(mod)
+        mod = tvm.transform.Sequential(
+            [
                 passes.FuseOps(),
                 passes.FuseTIR(),
                 passes.RewriteDataflowReshape(),
                 passes.DeadCodeElimination(),
             ]
-        )(mod)
+        )(_single_terms_alone(mod))
         found = {v.name_hint: f for v, f in mod.functions.items() if isinstance(f, tirx.PrimFunc)}
         short = {name: f"{name[:_NAME_LENGTH]}_{place}" for place, name in enumerate(sorted(found))}
         functions = {
