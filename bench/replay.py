@@ -1,6 +1,6 @@
 """Cases replayed a second on the host backend, with one worker.
 
-Run it as ``python bench/replay.py [--json FILE]`` on an otherwise idle machine. The suite is carved from small models of
+Run it as ``python bench/replay.py [--json FILE]`` on an otherwise idle machine. Suites are carved from small models of
 the zoo (bert, convnet, integers) with their variants; cases of more than 4,096 elements in any tensor are left out. The
 device is opened and every region compiled in a first run; the second one counts: making the derived tensors, running,
 judging. The split into its parts is measured by itself afterwards. ``pytest --tapestry`` on the same cases is the peer.
