@@ -51,11 +51,12 @@ demo: venv
 	@mkdir -p out
 	$(BIN)/tapestry migrate demo:minilm --to opencl --report out/minilm.html --json out/minilm.json
 
-# OpenCL comes with the PoCL wheel; WebGPU's adapter is the system's, which is installed where that is allowed.
+# OpenCL comes with the PoCL wheel; WebGPU's adapter and the browser are the system's, installed where that is allowed.
 test: venv
-	$(BIN)/python -m pytest -q -n auto -m 'not opencl and not webgpu and not slow'
-	@sh tools/adapter.sh $(BIN)/python || without='--without webgpu'; set -x; \
-	$(BIN)/python -m pytest -q -n auto --timeout 400 --require-devices $$without -m 'opencl or webgpu or slow'
+	$(BIN)/python -m pytest -q -n auto -m 'not opencl and not webgpu and not browser and not slow'
+	@sh tools/adapter.sh $(BIN)/python || without='--without webgpu'; \
+	sh tools/browser.sh $(BIN)/python || without="$$without --without browser"; set -x; \
+	$(BIN)/python -m pytest -q -n auto --timeout 400 --require-devices $$without -m 'opencl or webgpu or browser or slow'
 
 # `make -k check` goes on after a failure.
 check: lint types layers

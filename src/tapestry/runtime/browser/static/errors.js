@@ -31,3 +31,6 @@ export function textOf(error) {
   const text = error instanceof TapestryError ? error.message : `${error?.name ?? "Error"}: ${error?.message ?? error}`;
   return text.slice(0, MESSAGE_CHARACTERS);
 }
+
+/** A number for people: "1,234,567". */
+export const grouped = (number) => number.toLocaleString("en-US");

@@ -1,7 +1,7 @@
 // The WebGPU device of a session: memory, batches of commands in one encoder each, errors that come later, timing.
 // What reaches it names things that exist (session.js); limits are checked here. Not here: kernels, the adapter.
 
-import { deviceError, lost, unsupported, usage } from "../errors.js";
+import { deviceError, grouped, lost, unsupported, usage } from "../errors.js";
 import { information, request } from "./adapter.js";
 import { BindGroups, build, checkSharing, forgetGroups, packScalars, shortened } from "./kernels.js";
 import { Timer } from "./timing.js";
@@ -55,12 +55,12 @@ export class WebGpuDevice {
 
   alloc(nbytes) {
     const most = this.info.limits.max_buffer_bytes;
-    if (nbytes > most) throw unsupported(`a buffer of ${nbytes} bytes is over the limit of ${most} bytes`);
+    if (nbytes > most) throw unsupported(`a buffer of ${grouped(nbytes)} bytes is over the limit of ${grouped(most)} bytes`);
     const size = Math.max(SMALLEST_BUFFER, padded(nbytes));
     const memory = { number: ++this.#numbers, nbytes, size, uses: [], failed: false, buffer: null };
     const usageBits = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
     memory.buffer = this.#scoped(
-      "alloc", `a buffer of ${size} bytes failed`, () => this.gpu.createBuffer({ size, usage: usageBits }),
+      "alloc", `a buffer of ${grouped(size)} bytes failed`, () => this.gpu.createBuffer({ size, usage: usageBits }),
       () => {
         memory.failed = true;
         this.#forget(memory);
@@ -419,7 +419,7 @@ function checkLaunch({ kernel, buffers, grid, block }, limits) {
   for (const { nbytes } of buffers) {
     if (nbytes > limits.max_binding_bytes) {
       throw unsupported(
-        `kernel ${name}: a binding of ${nbytes} bytes, over the limit of ${limits.max_binding_bytes}`,
+        `kernel ${name}: a binding of ${grouped(nbytes)} bytes, over the limit of ${grouped(limits.max_binding_bytes)}`,
       );
     }
   }

@@ -4,7 +4,7 @@
 // declaration says "r"; its scalars, four bytes each in their order, are one uniform struct at the next binding.
 // Not here: encoding and submitting.
 
-import { deviceError, unsupported, usage } from "../errors.js";
+import { deviceError, grouped, unsupported, usage } from "../errors.js";
 import { requireWgsl } from "./adapter.js";
 
 /** A uniform struct's size is a multiple of this, in bytes. */
@@ -102,7 +102,7 @@ export function checkWorkgroupMemory(source, name, most) {
   let needed = 0;
   for (const [, type] of source.matchAll(/var<workgroup>\s+\w+\s*:\s*([^;]+);/g)) needed += bytesOf(type.trim(), name);
   if (needed > most) {
-    throw unsupported(`kernel ${name} needs ${needed} bytes of workgroup memory, over the limit of ${most}`);
+    throw unsupported(`kernel ${name} needs ${grouped(needed)} bytes of workgroup memory, over the limit of ${grouped(most)}`);
   }
 }
 
