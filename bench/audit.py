@@ -1,10 +1,10 @@
 """How many faults of platforms suites find: with variants, without, and the usual way.
 
-Run it as ``python bench/audit.py [--faults FILE.py] [--suite SUITE] [--json FILE]``. The usual way is what TapML's public
-code and most operator tests do: the operator's calls as PyTorch's samples have them, every floating tensor filled with
-uniform random numbers in [-1, 1), integers with small ones, eight draws of each, and one tolerance for all (relative
-and absolute 1e-2). A fault of several calls gets the plain chain of its operators, eight draws as well. Faults are plain
-objects: docs/suites.md.
+Run it as ``python bench/audit.py [--faults FILE.py] [--suite SUITE] [--json FILE]``. The usual way is what TapML's
+public code and most operator tests do: the operator's calls as PyTorch's samples have them, every floating tensor
+filled with uniform random numbers in [-1, 1), integers with small ones, eight draws of each, and one tolerance for all
+(relative and absolute 1e-2). A fault of several calls gets the plain chain of its operators, eight draws as well.
+Faults are plain objects: docs/suites.md.
 """
 
 from __future__ import annotations

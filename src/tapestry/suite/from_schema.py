@@ -16,7 +16,7 @@ from tapestry.program.capture import capture
 from tapestry.suite.carve import carve
 from tapestry.suite.case import Case, LeftOut, Suite, SuiteInfo
 from tapestry.suite.schema.calls import SchemaCall, calls_for
-from tapestry.suite.schema.overloads import overload_names
+from tapestry.suite.schema.overloads import find, overload_names
 from tapestry.suite.variants.call import OpCall
 
 #: Cases kept of one operator key: calls of equal shapes differ in values only, which is what variants are for.
@@ -60,7 +60,7 @@ def _overloads(op: str) -> list[str]:
     found = overload_names(op)
     if not found:
         raise UsageError(f"torch has no operator {op!r}; expected a name such as aten.add or aten.add.Tensor")
-    return list(found)
+    return [name for name in found if find(name) is not None]
 
 
 def _carved(call: SchemaCall) -> Suite:

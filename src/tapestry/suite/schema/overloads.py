@@ -52,9 +52,19 @@ def obstacle(target: OpOverload) -> str:
         if any(word in kind for word in _NO_VALUES) or kind == "Generator":
             return f"its argument {argument.name} is a {kind}, which no stored call can hold"
     name = _full_name(target)
+    if not _known(name):
+        return "it belongs to scripts: the dispatcher does not know it"
     if not any(_dispatch_has_kernel_for_dispatch_key(name, key) for key in _KEYS):
         return "it has no kernel for dense tensors on the CPU"
     return ""
+
+
+def _known(name: str) -> bool:
+    try:
+        _dispatch_has_kernel_for_dispatch_key(name, "CPU")
+    except RuntimeError:
+        return False
+    return True
 
 
 def in_scope() -> Iterator[OpOverload]:
