@@ -22,17 +22,17 @@ function takeToken() {
 async function showAdapter(view) {
   try {
     const adapter = await findAdapter();
-    const rows = LIMITS.map((key) => [spelled(key), /Size$/.test(key) ? sized(adapter.limits[key]) : number(adapter, key)]);
+    const rows = LIMITS.map((key) => [spelled(key), shown(key, adapter.limits[key])]);
     const features = Object.keys(FEATURES).filter((feature) => adapter.features.has(feature));
     view.adapter(describe(adapter), [["features used", features.join(", ") || "none"], ...rows]);
   } catch (error) {
     view.adapter("none", []);
-    view.error(textOf(error));
+    view.unusable(textOf(error));
   }
 }
 
-function number(adapter, key) {
-  return adapter.limits[key].toLocaleString();
+function shown(key, limit) {
+  return key.endsWith("Size") ? sized(limit) : limit.toLocaleString();
 }
 
 /** "maxBufferSize" → "max buffer size" */
@@ -63,6 +63,7 @@ const observer = {
     wakefulness.keep(sessions > 0);
   },
   command: (op) => view.command(op),
+  done: () => view.done(),
   error: (text) => view.error(text),
 };
 await showAdapter(view);

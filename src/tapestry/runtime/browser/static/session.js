@@ -27,7 +27,7 @@ export class Session {
   /**
    * @param {(name: string) => Promise<object>} openDevice
    * @param {import("./store.js").ModuleStore} store
-   * @param {{command?: (op: string) => void, error?: (text: string) => void}} observer told what happens, for the page
+   * @param {{command?: Function, done?: Function, error?: Function}} observer told what happens, for the page
    */
   constructor(openDevice, store, observer = {}) {
     this.openDevice = openDevice;
@@ -69,6 +69,8 @@ export class Session {
       return id ? reply(id, result, answer) : null;
     } catch (error) {
       return this.#failed(id, op, error);
+    } finally {
+      this.observer.done?.();
     }
   }
 

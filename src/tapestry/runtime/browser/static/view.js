@@ -8,11 +8,13 @@ const STATES = {
   driven: ["Driven", "The host is using this device. Keep this tab in the foreground."],
   unusable: ["No WebGPU", "This browser cannot be a device."],
 };
+const NOTHING = "nothing";
 const UNITS = ["bytes", "KiB", "MiB", "GiB", "TiB"];
 
 export class View {
   #shown = {
-    state: "connecting", sessions: 0, command: "–", commands: 0, launches: 0, moved: 0, held: 0, error: "", errorAt: null,
+    state: "connecting", usable: true, sessions: 0, command: NOTHING, commands: 0, launches: 0, kernel: "–", moved: 0,
+    held: 0, error: "", errorAt: null,
   };
   #timer = null;
 
@@ -23,15 +25,24 @@ export class View {
   }
 
   connection(state, sessions) {
-    this.#set({ state, sessions, ...(sessions ? {} : { command: "–", held: 0 }) });
+    this.#set({ state, sessions, ...(sessions ? {} : { command: NOTHING, held: 0 }) });
   }
 
   command(command) {
     this.#set({ command, commands: this.#shown.commands + 1 });
   }
 
-  launches(count) {
-    this.#set({ launches: this.#shown.launches + count });
+  done() {
+    this.#set({ command: NOTHING });
+  }
+
+  launches(count, kernel) {
+    this.#set({ launches: this.#shown.launches + count, ...(kernel ? { kernel } : {}) });
+  }
+
+  unusable(text) {
+    this.#set({ usable: false });
+    this.error(text);
   }
 
   bytes(count) {
@@ -73,7 +84,8 @@ export class View {
   }
 
   #draw() {
-    const { state, sessions, command, commands, launches, moved, held, error, errorAt } = this.#shown;
+    const { usable, sessions, command, commands, launches, kernel, moved, held, error, errorAt } = this.#shown;
+    const state = usable ? this.#shown.state : "unusable";
     const [word, sentence] = STATES[state];
     this.#text("state", word);
     this.page.getElementById("state").dataset.state = state;
@@ -82,6 +94,7 @@ export class View {
     this.#text("command", command);
     this.#text("commands", commands.toLocaleString());
     this.#text("launches", launches.toLocaleString());
+    this.#text("kernel", kernel);
     this.#text("moved", sized(moved));
     this.#text("held", sized(held));
     this.#text("error", error || "none");

@@ -55,7 +55,9 @@ export class WebGpuDevice {
 
   alloc(nbytes) {
     const most = this.info.limits.max_buffer_bytes;
-    if (nbytes > most) throw unsupported(`a buffer of ${grouped(nbytes)} bytes is over the limit of ${grouped(most)} bytes`);
+    if (nbytes > most) {
+      throw unsupported(`a buffer of ${grouped(nbytes)} bytes is over the limit of ${grouped(most)} bytes`);
+    }
     const size = Math.max(SMALLEST_BUFFER, padded(nbytes));
     const memory = { number: ++this.#numbers, nbytes, size, uses: [], failed: false, buffer: null };
     const usageBits = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
@@ -171,7 +173,7 @@ export class WebGpuDevice {
       const key = JSON.stringify([tag, kernel.name]);
       this.#log.set(key, (this.#log.get(key) ?? 0) + 1);
     }
-    this.observer.launches?.(launches);
+    this.observer.launches?.(launches, commands.findLast(({ kind }) => kind === "launch")?.kernel.name);
   }
 
   /** Seconds of each of `repeats` runs after one to warm up, by the device's timestamps where it is all launches. */

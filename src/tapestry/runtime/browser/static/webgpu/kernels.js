@@ -102,7 +102,9 @@ export function checkWorkgroupMemory(source, name, most) {
   let needed = 0;
   for (const [, type] of source.matchAll(/var<workgroup>\s+\w+\s*:\s*([^;]+);/g)) needed += bytesOf(type.trim(), name);
   if (needed > most) {
-    throw unsupported(`kernel ${name} needs ${grouped(needed)} bytes of workgroup memory, over the limit of ${grouped(most)}`);
+    throw unsupported(
+      `kernel ${name} needs ${grouped(needed)} bytes of workgroup memory, over the limit of ${grouped(most)}`,
+    );
   }
 }
 
