@@ -528,6 +528,183 @@ def clone_is_elided(steps: list[Step]) -> Results:
     return results
 
 
+# ---- settings, diamonds, items, instances ---------------------------------------------------------------------------
+@mutant("mul.Tensor amax.default sub.Tensor")
+def largest_of_the_last_dimension(steps: list[Step], place: int, results: Results) -> Any:
+    """X - amax(x, dims, keepdim) is taken for a difference over the last dimension."""
+    step = steps[place]
+    if step.op != "aten.sub.Tensor" or not made_by(steps, step.args[0], "aten.mul.Tensor"):
+        return LEFT
+    other = step.args[1]
+    if not made_by(steps, other, "aten.amax.default") or steps[other.index].args[0] != step.args[0]:
+        return LEFT
+    x, declared = fill(step.args[0], results), right(step, results)
+    if results[other.index].dim() != x.dim() or x.dim() == 0:
+        return LEFT
+    made = x - x.amax(-1, keepdim=True)
+    return made if made.shape == declared.shape else LEFT
+
+
+@mutant("tanh.default sum.dim_IntList div.Tensor")
+def quotient_turned_over(steps: list[Step], place: int, results: Results) -> Any:
+    """Sum(t) / t is taken for t / sum(t)."""
+    step = steps[place]
+    if step.op == "aten.div.Tensor" and made_by(steps, step.args[0], "aten.sum.dim_IntList"):
+        inner = steps[step.args[0].index].args[0]
+        if made_by(steps, inner, "aten.tanh.default") and step.args[1] == inner:
+            return fill(inner, results) / fill(step.args[0], results)
+    return LEFT
+
+
+@mutant("abs.default mean.dim")
+def mean_divides_by_the_first(steps: list[Step], place: int, results: Results) -> Any:
+    """A mean over several dimensions, kept, divides by the size of the first of them only."""
+    step = steps[place]
+    if step.op == "aten.mean.dim" and made_by(steps, step.args[0], "aten.abs.default"):
+        x, dims, *more = fill(step.args, results)
+        if dims and len(dims) > 1 and more and more[0] is True:
+            made = right(step, results)
+            return (x.sum(dims, keepdim=True) / x.shape[dims[0]]).to(made.dtype)
+    return LEFT
+
+
+@mutant("split.Tensor neg.default")
+def middle_part_is_the_first(steps: list[Step], place: int, results: Results) -> Any:
+    step = steps[place]
+    if step.op == "aten.neg.default" and made_by(steps, step.args[0], "aten.split.Tensor"):
+        parts, item = results[step.args[0].index], step.args[0].item
+        if item is not None and 0 < item < len(parts) - 1 and parts[0].shape == parts[item].shape:
+            return -parts[0]
+    return LEFT
+
+
+@mutant("var_mean.correction sub.Tensor")
+def both_items_change_places(steps: list[Step], place: int, results: Results) -> Any:
+    """Mean - variance is computed as variance - mean; either alone is right."""
+    step = steps[place]
+    refs = [arg for arg in step.args if made_by(steps, arg, "aten.var_mean.correction")]
+    if step.op == "aten.sub.Tensor" and [ref.item for ref in refs] == [1, 0]:
+        return right(Step(step.op, (refs[1], refs[0]), step.kwargs), results)
+    return LEFT
+
+
+@mutant("exp.default log.default")
+def latest_operand_is_taken(steps: list[Step], place: int, results: Results) -> Any:
+    """Log(exp(x)) gives the operand of whichever exp ran last."""
+    step = steps[place]
+    if step.op == "aten.log.default" and made_by(steps, step.args[0], "aten.exp.default"):
+        last = max(k for k in range(place) if steps[k].op == "aten.exp.default")
+        x = fill(steps[last].args[0], results)
+        return torch.log(torch.exp(x)) if x.shape == fill(step.args[0], results).shape else LEFT
+    return LEFT
+
+
+@whole("gelu.default neg.default", MUTANTS)
+def views_do_not_keep_memory(steps: list[Step]) -> Results:
+    """The memory of a result that no later step reads itself is given to the next result of its shape."""
+    results: Results = []
+    for place, step in enumerate(steps):
+        made = right(step, results)
+        for index, earlier in enumerate(results):
+            viewed = any(share(entry, earlier) for entry in results[index + 1 :])
+            free = steps[index].op == "aten.gelu.default" and viewed and max(users(steps, index)) < place
+            if free and step.op == "aten.gelu.default" and earlier.shape == made.shape and earlier.dtype == made.dtype:
+                made = earlier.copy_(made)
+                break
+        results.append(made)
+    return results
+
+
+@mutant("transpose.int")
+def two_transposes_cancel(steps: list[Step], place: int, results: Results) -> Any:
+    step = steps[place]
+    if step.op == "aten.transpose.int" and made_by(steps, step.args[0], "aten.transpose.int"):
+        x, declared = fill(steps[step.args[0].index].args[0], results), right(step, results)
+        return x if x.shape == declared.shape else LEFT
+    return LEFT
+
+
+@mutant("permute.default")
+def permutations_in_the_wrong_order(steps: list[Step], place: int, results: Results) -> Any:
+    step = steps[place]
+    if step.op == "aten.permute.default" and made_by(steps, step.args[0], "aten.permute.default"):
+        x, first = fill(steps[step.args[0].index].args, results)
+        return x.permute([step.args[1][k] for k in first])
+    return LEFT
+
+
+def sliced(args: tuple[Any, ...]) -> tuple[Any, int, int, int]:
+    """What is sliced, the dimension, the start and the step."""
+    dim, start, _, stride = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])
+    return args[0], dim, start or 0, stride
+
+
+@mutant("slice.Tensor")
+def slices_forget_the_first_step(steps: list[Step], place: int, results: Results) -> Any:
+    """The start of a slice of a slice counts elements of the base."""
+    step = steps[place]
+    if step.op == "aten.slice.Tensor" and made_by(steps, step.args[0], "aten.slice.Tensor"):
+        base, dim, start, stride = sliced(fill(steps[step.args[0].index].args, results))
+        _, own, begin, _ = sliced(step.args)
+        declared = right(step, results)
+        if own != dim or begin <= 0 or start < 0 or stride == 1:
+            return LEFT
+        made = base.narrow(dim, start + begin, max(base.shape[dim] - start - begin, 0))
+        return made.narrow(dim, 0, declared.shape[dim]) if made.shape[dim] >= declared.shape[dim] else LEFT
+    return LEFT
+
+
+@mutant("relu.default sigmoid.default tanh.default")
+def first_sibling_overwrites(steps: list[Step], place: int, results: Results) -> Any:
+    """A tanh behind a sigmoid of the same relu reads what the sigmoid has left there."""
+    step = steps[place]
+    if step.op == "aten.tanh.default" and made_by(steps, step.args[0], "aten.relu.default"):
+        before = [k for k in users(steps, step.args[0].index) if steps[k].op == "aten.sigmoid.default" and k < place]
+        return torch.tanh(results[before[0]]) if before else LEFT
+    return LEFT
+
+
+@mutant("add.Tensor mul.Tensor")
+def doubled_value_is_halved(steps: list[Step], place: int, results: Results) -> Any:
+    """The second of two products that read x + x reads x."""
+    step = steps[place]
+    for arg in step.args if step.op == "aten.mul.Tensor" else ():
+        if made_by(steps, arg, "aten.add.Tensor"):
+            x, y = steps[arg.index].args[:2]
+            muls = [k for k in users(steps, arg.index) if steps[k].op == "aten.mul.Tensor"]
+            if x is y and isinstance(x, torch.Tensor) and len(muls) > 1 and place == muls[1]:
+                swapped = list(results)
+                swapped[arg.index] = x
+                return right(step, swapped)
+    return LEFT
+
+
+@mutant("sub.Tensor relu.default")
+def number_is_added(steps: list[Step], place: int, results: Results) -> Any:
+    """Relu(x - c) adds c where it is a number."""
+    step = steps[place]
+    if step.op == "aten.relu.default" and made_by(steps, step.args[0], "aten.sub.Tensor"):
+        x, c = fill(steps[step.args[0].index].args, results)
+        return torch.relu(x + c).to(right(step, results).dtype) if isinstance(c, int | float) else LEFT
+    return LEFT
+
+
+@mutant("exp.default sub.Tensor")
+def factor_on_the_second_is_lost(steps: list[Step], place: int, results: Results) -> Any:
+    step = steps[place]
+    if step.op == "aten.sub.Tensor" and made_by(steps, step.args[1], "aten.exp.default") and step.kwargs:
+        return right(Step(step.op, step.args, {}), results)
+    return LEFT
+
+
+@mutant("cumsum.default flip.default")
+def only_the_first_is_flipped(steps: list[Step], place: int, results: Results) -> Any:
+    step = steps[place]
+    if step.op == "aten.flip.default" and made_by(steps, step.args[0], "aten.cumsum.default"):
+        return torch.flip(fill(step.args[0], results), step.args[1][:1])
+    return LEFT
+
+
 # ---- right platforms ------------------------------------------------------------------------------------------------
 def doubled(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():

@@ -7,7 +7,7 @@ in PyTorch. Not here: running and judging them (steps, chain_judging).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from random import Random
 
 from torch import Tensor
@@ -15,8 +15,11 @@ from torch import Tensor
 from tapestry.suite.composition.chain_judging import judge_chain
 from tapestry.suite.composition.drawing import KINDS, redrawn_as
 from tapestry.suite.composition.editing import Steps, bases_of, externals_of, fresh, inserted, redrawn
+from tapestry.suite.composition.interposed import instances, views_between
 from tapestry.suite.composition.linking import ExampleCall
+from tapestry.suite.composition.patterns import lines, patterns
 from tapestry.suite.composition.readers import around
+from tapestry.suite.composition.settings import Menu, menu_of
 from tapestry.suite.composition.spines import fittings, in_turn, orders, spines_of, unlinked, usable
 from tapestry.suite.composition.states import around_writes, written_places
 from tapestry.suite.composition.steps import Chain, Ran, Ref, Step, run_chain, run_fault
@@ -32,6 +35,10 @@ _FIRST, _LATER = 8, 800
 _READERS = 2
 #: Random combinations of edits and values.
 _COMBINED = 1500
+#: Patterns over the settings of the operators.
+_VARIED = 2400
+#: Their values in turn; not as many as there are kinds of patterns, so that each kind meets each.
+_VARIED_VALUES = ("normal", "normal", "given", "normal", "float16", "normal", "normal", "whole")
 #: Consecutive calls whose results are held.
 _CALLS = 3
 
@@ -47,8 +54,24 @@ def chains_for(
     repeats; for writes with reads around them, views and second writes; consecutive calls; at last random combinations
     of these. Each with several kinds of values.
     """
-    rng = Random(seed)
-    yield from islice(_all(ops, usable(calls), rng), limit)
+    usual = _all(ops, usable(calls), Random(seed))
+    varied = _varied(ops, menu_of(calls), Random(seed + 1))
+    yield from islice(in_turn([usual, varied]), limit)
+
+
+def _varied(ops: Sequence[str], menu: Menu, rng: Random) -> Iterator[Chain]:
+    """The patterns over every setting of the operators, the kinds of patterns in turn."""
+    orders = _orders(ops)
+    pairs = list(dict.fromkeys((one, two) for order in orders for one, two in pairwise(order)))
+    kinds = patterns(ops, orders, menu, rng)
+    kinds.append(in_turn([_instances(order, menu, rng) for order in orders]))
+    kinds.append(in_turn([views_between(*pair, menu, rng) for pair in pairs or [(ops[0], ops[0])]]))
+    for number, (name, steps) in enumerate(islice(in_turn(kinds), _VARIED)):
+        yield from _valued(name, [steps], (_VARIED_VALUES[number % len(_VARIED_VALUES)],), rng)
+
+
+def _instances(order: Sequence[str], menu: Menu, rng: Random) -> Iterator[tuple[str, Steps]]:
+    return (named for steps in lines(order, menu, rng) for named in instances(steps, rng))
 
 
 def _all(ops: Sequence[str], examples: dict[str, list[ExampleCall]], rng: Random) -> Iterator[Chain]:

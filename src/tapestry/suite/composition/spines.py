@@ -34,7 +34,7 @@ def usable(calls: Examples) -> dict[str, list[ExampleCall]]:
     for op, given in calls.items():
         if is_random_op(op):
             continue
-        ranked = sorted(given, key=_awkwardness)
+        ranked = sorted(given, key=awkwardness)
         kinds: dict[object, ExampleCall] = {}
         for call in ranked:
             kinds.setdefault(_kind(call), call)
@@ -42,7 +42,8 @@ def usable(calls: Examples) -> dict[str, list[ExampleCall]]:
     return found
 
 
-def _awkwardness(call: ExampleCall) -> tuple[int, int, int]:
+def awkwardness(call: ExampleCall) -> tuple[int, int, int]:
+    """Sorts calls: middling sizes first, several rows, float32 before others."""
     tensors = tensors_of(call)
     sizes = [tensor.numel() for tensor in tensors] or [0]
     dtype = 0 if all(entry.dtype in (torch.float32, torch.int64, torch.bool) for entry in tensors) else 1
