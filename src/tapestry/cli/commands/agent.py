@@ -85,7 +85,9 @@ def agent(
         if not loopback_only(address[0]):
             _warn(_open_words(address[0], allow_native))
         if token is not None and len(token) < SHORT_TOKEN:
-            _warn(f"the token has {len(token)} characters; one of {SHORT_TOKEN} or more, or none, cannot be guessed.")
+            _warn(
+                f"the token has {len(token)} characters; one so short can be guessed; without --token, one is made up."
+            )
         out.print(f"{shown}?token={'…' if token else secret}", soft_wrap=True)
         serving.serve_forever()
     finally:

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from tapestry.errors import DeviceError, TapestryError, UnsupportedError, UsageError
+from tapestry.errors import DeviceError, DeviceLostError, TapestryError, UnsupportedError, UsageError
 from tapestry.runtime.device import Buffer, Call, Command, CopyBuffer, Device, Launch, Loaded
 from tapestry.runtime.module import Artifact, KernelModule, Scalar
 from tapestry.runtime.protocol import messages as m
@@ -116,7 +116,7 @@ class Session:
             return self._malformed(frame, error)
         if self._opened is None:
             return self._greet(message)
-        if self._fault is not None and isinstance(message, _DEPENDENT):
+        if self._fault is not None and self._stands_in_the_way(self._fault, message):
             return self._report_fault(message.id)
         command = _operation(message)
         try:
@@ -184,11 +184,18 @@ class Session:
             self._fault = _Fault(command, error)
         return None
 
+    @staticmethod
+    def _stands_in_the_way(fault: _Fault, message: m.Request) -> bool:
+        """Whether a message gets the error of an earlier one; where the device is gone, every one does."""
+        lost = isinstance(fault.error, DeviceLostError) and not isinstance(message, m.Close)
+        return lost or isinstance(message, _DEPENDENT)
+
     def _report_fault(self, id_: int) -> Frame | None:
         fault = self._fault
         if not id_ or fault is None:
             return None
-        self._fault = None
+        if not isinstance(fault.error, DeviceLostError):
+            self._fault = None
         return _failure(id_, fault.error, fault.command)
 
     def _info(self, message: m.Info, frame: Frame) -> _Result:

@@ -169,6 +169,7 @@ class Agent:
             if isinstance(inbox.reason, ProtocolError):
                 channel.send(session.refuse(inbox.reason), time.monotonic() + HELLO_SECONDS)
         finally:
+            holder.leaving = True
             inbox.stop()
             why = f": {inbox.reason}" if inbox.reason is not None else ""
             self._tell(f"{holder.client} is gone{why}")

@@ -81,7 +81,7 @@ class Guard:
     def _is_our_host(self, header: str) -> bool:
         name = _without_port(header).lower().removesuffix(".")
         try:
-            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+            ipaddress.ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
         except ValueError:
             return name in self.hosts
         return True
@@ -123,5 +123,6 @@ def loopback_only(host: str) -> bool:
 
 def _without_port(header: str) -> str:
     if header.startswith("["):
-        return header.partition("]")[0] + "]"
+        address, end, _ = header.partition("]")
+        return address + end
     return header.partition(":")[0]

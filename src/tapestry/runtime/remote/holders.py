@@ -32,6 +32,8 @@ class Holder:
         self.session = ""
         self.timeout = DEFAULT_TIMEOUT
         self.since = time.monotonic()
+        #: Set once nothing more is done for it: what is left is to close its worker.
+        self.leaving = False
         self._worker: WorkerDevice | None = None
         self._ended = False
         self._lock = threading.Lock()
@@ -46,6 +48,7 @@ class Holder:
 
     def end(self) -> None:
         """The connection has ended or is to end: so does the worker, whatever it is doing. From any thread."""
+        self.leaving = True
         with self._lock:
             self._ended = True
             worker = self._worker
@@ -73,7 +76,7 @@ class Holders:
             for old in self._same_session(holder):
                 old.end()
             deadline = time.monotonic() + TAKEOVER_SECONDS
-            while self._same_session(holder) and time.monotonic() < deadline:
+            while self._is_being_left(holder) and time.monotonic() < deadline:
                 self._changed.wait(deadline - time.monotonic())
             others = [entry for entry in self._holders if entry.identity != holder.identity]
             if others or len(self._holders) >= MAX_SESSIONS or self._same_session(holder):
@@ -92,6 +95,12 @@ class Holders:
         with self._changed:
             for holder in self._holders:
                 holder.end()
+
+    def _is_being_left(self, holder: Holder) -> bool:
+        """Whether all that keeps it out is about to go."""
+        others = [entry for entry in self._holders if entry.identity != holder.identity]
+        blocking = [*others, *self._same_session(holder)]
+        return bool(blocking) and all(entry.leaving for entry in blocking)
 
     def _same_session(self, holder: Holder) -> list[Holder]:
         key = (holder.identity, holder.session)
