@@ -340,6 +340,53 @@ def test_flushed_subnormals(target: Any, args: tuple[Any, ...], got: None) -> No
     assert_passes((target, args, {}), flushed)
 
 
+@pytest.mark.parametrize(
+    ("target", "other", "flushed"),
+    [(aten.mul.Tensor, 1e20, 0.0), (aten.div.Tensor, 1e-20, 0.0), (aten.gt.Scalar, 0.0, False)],
+)
+def test_a_device_may_read_subnormal_operands_as_zeros(target: Any, other: float, flushed: float | bool) -> None:
+    x = torch.tensor([3e-39, -2e-40, 1.0, 5.0])
+    call = (target, (x, torch.full((4,), other) if target is not aten.gt.Scalar else other), {})
+    right = target(*call[1])
+    got = right.clone()
+    got[:2] = flushed
+    assert assert_passes(call, got).imprecise
+    got[2] = flushed
+    assert judged(call, got).verdict == "fail"
+
+
+def test_what_is_written_twice_may_be_either() -> None:
+    x, source, index = torch.zeros(3, 4), seeded(8, 3, 4), torch.tensor([[0, 0, 1, 2]] * 3)
+    call = (aten.scatter.src, (x, 1, index, source), {})
+    first_wins = torch.scatter(x, 1, index.flip(1), source.flip(1))
+    assert_passes(call, first_wins)
+    assert judged(call, first_wins + torch.tensor([0.0, 1.0, 0.0, 0.0])).verdict == "fail"
+    rows = (aten.index_put.default, (x, [torch.tensor([0, 0, 2])], source), {})
+    last = torch.stack([source[0], x[1], source[2]])
+    assert_passes(rows, last)
+    assert judged(rows, last.flip(0)).verdict == "fail"
+    added = (aten.index_put.default, (x, [torch.tensor([0, 0, 2])], source, True), {})
+    assert judged(added, last).verdict == "fail"
+
+
+def test_an_infinite_parameter_of_a_norm_gives_nan_or_infinity_by_the_order_of_the_steps() -> None:
+    x, weight, zero, one = seeded(9, 2, 4, 5), torch.tensor([1.0, torch.inf, 2.0, 3.0]), torch.zeros(4), torch.ones(4)
+    call = (aten._native_batch_norm_legit_no_training.default, (x, weight, zero, one / 2, one, 0.1, 0.0), {})
+    result = (x - 0.5) * weight.reshape(1, 4, 1)
+    assert_passes(call, result)
+    wrong = result + torch.tensor([1.0, 0.0, 0.0, 0.0]).reshape(1, 4, 1)
+    assert judged(call, (wrong, *flatten_result(call[0](*call[1]))[1:])).verdict == "fail"
+
+
+def test_a_variance_whose_squares_add_up_beyond_float32_tells_nothing() -> None:
+    x = torch.cat([torch.full((30,), 4e18), torch.full((30,), -4e18)])
+    call = (aten.var.correction, (x, [0]), {"correction": 1})
+    assert_passes(call, torch.tensor(torch.inf))
+    assert judged(call, torch.tensor(1.0)).verdict == "pass"  # no order of adding is right or wrong there
+    small = (aten.var.correction, (x / 1e10, [0]), {"correction": 1})
+    assert judged(small, torch.tensor(torch.inf)).verdict == "fail"
+
+
 def test_flushed_half_operands() -> None:
     x = torch.tensor([3e-5, 1e-4, 0.25]).half()
     y = torch.tensor([1e-4, 2e-5, 1e-5]).half()

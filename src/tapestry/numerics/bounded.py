@@ -42,7 +42,9 @@ class Arithmetic:
     column: str  # "careful" or "allowed": a field of Accuracy
     smallest: float = 2.0**-126  # the smallest normal number
     largest: float = 3.4028234663852886e38  # sums beyond it may overflow on the way, in one order or another
-    storage: float = 0.0  # roundoff of a 16-bit format that what lies between two operators may be stored in; 0: none may
+    storage: float = (
+        0.0  # roundoff of a 16-bit format that what lies between two operators may be stored in; 0: none may
+    )
     overflows: list[Tensor] = field(default_factory=list[Tensor], compare=False, repr=False)
 
     def look(self, magnitude: Tensor) -> None:
@@ -239,12 +241,16 @@ class Bounded:
         return total / self.arithmetic.exact(count)
 
     def matmul(self, other: Bounded) -> Bounded:
-        """The matrix product over the last two dimensions; its own error as for ``sum`` over the inner one."""
+        """The matrix product over the last two dimensions; its own error as for ``sum`` over the inner one.
+
+        Each of the products that are summed may underflow.
+        """
         magnitude = self.value.abs() @ other.value.abs()
         self.arithmetic.look(magnitude.amax(-1, keepdim=True) if magnitude.numel() else magnitude)
         left = self.bound.expand(self.value.shape) @ other.value.abs()
         right = self.value.abs() @ other.bound.expand(other.value.shape)
-        own = magnitude * sum_error(self.value.shape[-1], self.arithmetic.unit)
+        inner = self.value.shape[-1]
+        own = magnitude * sum_error(inner, self.arithmetic.unit) + inner * self.arithmetic.smallest
         return self._like(self.value @ other.value, left + right + own)
 
     def mixed_by(self, weight: Bounded) -> Bounded:

@@ -14,10 +14,13 @@ from torch._ops import OpOverload
 from tapestry.numerics.arguments import eager_results
 from tapestry.numerics.compare import Outcome, compare_bounded, compare_exact, describe
 from tapestry.numerics.facts import CallFacts
+from tapestry.numerics.float64 import oracle
+from tapestry.numerics.flushing import with_flushed_operands
 from tapestry.numerics.formats import is_inexact, wide_dtype
 from tapestry.numerics.indices import dim_of, is_position, is_unordered, wrong_positions
 from tapestry.numerics.judgement import Judgement, Metrics
 from tapestry.numerics.metrics import ErrorSums
+from tapestry.numerics.no_oracle import NoOracle
 from tapestry.numerics.ranges import out_of_range
 from tapestry.numerics.tolerance import EXACT, Tolerance
 from tapestry.numerics.undefined import is_free, undefined_positions
@@ -51,7 +54,25 @@ def judge(
         return _failed(problem, "structure", Metrics())
     if want is None:
         return _without_oracle(facts, got)
-    return _Case(facts, got, declared, source, want).judged()
+    judgement = _Case(facts, got, declared, source, want).judged()
+    if judgement.verdict != Verdict.FAIL:
+        return judgement
+    return _with_flushed_operands(facts, got, declared) or judgement
+
+
+def _with_flushed_operands(facts: CallFacts, got: Results, declared: Results) -> Judgement | None:
+    """The judgement of a platform that reads subnormal operands as zeros, if that is what it did, else None."""
+    flushed = with_flushed_operands(facts)
+    if flushed is None:
+        return None
+    try:
+        want = oracle(flushed.target, flushed.args, flushed.kwargs)
+    except NoOracle:
+        return None
+    judgement = _Case(flushed, got, declared, None, want).judged()
+    if judgement.verdict != Verdict.PASS:
+        return None
+    return Judgement(Verdict.PASS, True, "subnormal operands are read as zero", judgement.metrics, judgement.judged_by)
 
 
 def _structure(got: Results, declared: Results) -> str:
@@ -159,7 +180,7 @@ class _Case:
     def _values(self, index: int, got: Tensor, want: Tensor) -> tuple[Outcome, str]:
         undefined = undefined_positions(self._facts, got.dtype)
         defined = None
-        if undefined is not None:
+        if undefined is not None and _broadcasts(undefined[0], got):
             defined = ~undefined[0].expand(got.shape)
             self._left_out.append(undefined[1])
         source = self._source[index] if self._source is not None else None
@@ -186,6 +207,14 @@ class _Case:
         if not bool(finite.all()):
             left, right = left[finite], right[finite]
         self._sums.add(left, right, got.dtype)
+
+
+def _broadcasts(mask: Tensor, result: Tensor) -> bool:
+    """Whether a mask is about this result: those of other shapes (statistics beside a normalised tensor) are whole."""
+    try:
+        return torch.broadcast_shapes(mask.shape, result.shape) == result.shape
+    except RuntimeError:
+        return False
 
 
 def _plain(got: Tensor, want: Tensor) -> tuple[Tensor, Tensor]:

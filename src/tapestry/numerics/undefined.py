@@ -18,7 +18,20 @@ _SOFTMAX = names("softmax _softmax special_softmax log_softmax _log_softmax spec
 _ATTENTION = names("scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu")
 _DIVISION = names("div floor_divide remainder fmod divide")
 _SHIFTS = names("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__ __ilshift__ __irshift__")
-
+_NORMS = {
+    "_native_batch_norm_legit_no_training": ("weight", "running_mean", "running_var"),
+    "_batch_norm_impl_index": ("weight", "running_mean", "running_var"),
+    "native_batch_norm": ("weight", "running_mean", "running_var"),
+    "batch_norm": ("weight", "running_mean", "running_var"),
+    "layer_norm": ("weight",),
+    "native_layer_norm": ("weight",),
+    "group_norm": ("weight",),
+    "native_group_norm": ("weight",),
+    "instance_norm": ("weight",),
+}  # fmt: skip
+#: Writes by index, with the argument that holds what is written.
+_WRITES = {"scatter": "src", "index_put": "values", "_unsafe_index_put": "values", "_index_put_impl": "values",
+           "index_copy": "source", "put": "source"}  # fmt: skip
 
 #: Results that no specification fixes, by index: signs and phases of vectors, order of eigenvalues, bookkeeping.
 _FREE_RESULTS: dict[str, tuple[tuple[int, ...], str]] = {
@@ -60,6 +73,10 @@ def undefined_positions(facts: CallFacts, declared: torch.dtype) -> tuple[Tensor
         return _found(_operand(facts, "other") == 0, "an integer is divided by zero")
     if facts.name in _QUANTISE:
         return _near_ties(facts)
+    if facts.name in _NORMS:
+        return _infinite_parameters(facts)
+    if facts.name in _WRITES:
+        return _written_twice(facts)
     if facts.name in _SHIFTS:
         amount = _operand(facts, "other")
         return _found((amount < 0) | (amount >= declared.itemsize * 8), "a shift is negative or as wide as the type")
@@ -94,6 +111,40 @@ def _near_ties(facts: CallFacts) -> tuple[Tensor, str] | None:
     level = value.detach().to(torch.float64) / torch.as_tensor(scale, dtype=torch.float64)
     near = ((level - level.floor()) - 0.5).abs() <= _TIE_UNITS * level.abs()
     return _found(near | ~torch.isfinite(level), "a quantisation on a tie may round either way")
+
+
+def _infinite_parameters(facts: CallFacts) -> tuple[Tensor, str] | None:
+    """(x − m) r w + b and x (r w) + (b − m r w) give an infinity here and a NaN there."""
+    value = facts.tensor("input")
+    found: Tensor | None = None
+    for name in _NORMS[facts.name]:
+        parameter = facts.tensor(name)
+        if value is None or parameter is None or not bool(torch.isinf(parameter).any()):
+            continue
+        shape = [1, -1] + [1] * (value.dim() - 2) if "layer" not in facts.name else list(parameter.shape)
+        infinite = torch.isinf(parameter).reshape(shape)
+        found = infinite if found is None else found | infinite
+    return None if found is None else (found, "with an infinite parameter it depends on the order of the steps")
+
+
+def _written_twice(facts: CallFacts) -> tuple[Tensor, str] | None:
+    """Where several elements are written to one place, and nothing says which is the last."""
+    written, target = facts.tensor(_WRITES[facts.name]), facts.tensor("self")
+    if facts.bound.get("accumulate") or facts.bound.get("reduce") or written is None or target is None:
+        return None
+    if written.numel() <= 1 or not target.dim():
+        return None
+    none = torch.zeros(target.shape, dtype=torch.int64)
+    index, dim = facts.tensor("index"), facts.bound.get("dim")
+    if facts.name == "scatter" and index is not None:
+        times = none.scatter_add(cast(int, dim), index, torch.ones_like(index, dtype=torch.int64))
+    elif facts.name == "index_copy" and index is not None:
+        times = none.index_add(cast(int, dim), index.reshape(-1), torch.ones_like(written, dtype=torch.int64))
+    elif facts.name == "put" and index is not None:
+        times = none.put(index, torch.ones_like(index), accumulate=True)
+    else:
+        times = torch.ops.aten.index_put(none, facts.bound["indices"], torch.ones((), dtype=torch.int64), True)
+    return _found(times > 1, "several elements are written to one place")
 
 
 def _masked_rows(facts: CallFacts) -> tuple[Tensor, str] | None:

@@ -31,6 +31,7 @@ def variance(x: Bounded, dim: Dims, correction: float) -> tuple[Bounded, Bounded
     size = x.value.shape
     length = prod(size[d] for d in ((dim,) if isinstance(dim, int) else dim)) if size else 1
     squares = deviation.square().sum(dim, keepdim=True)
+    x.arithmetic.look(squares)
     rounded = 2 * unit * (deviation.abs() * (deviation.abs() + 1.5 * mean.value.abs())).sum(dim, keepdim=True)
     error = rounded + length * mean.bound.square() + (sum_error(length, unit) + 2 * unit) * squares
     divisor = length - correction
