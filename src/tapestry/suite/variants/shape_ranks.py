@@ -50,6 +50,35 @@ def fewer(call: OpCall) -> OpCall | None:
     return _stepped(call, _without_leading, -1)
 
 
+def _leaves_a_parameter(call: OpCall, tried: OpCall) -> bool:
+    """Whether the last number of a parameter is read no more, because it has more of them than there are channels.
+
+    Eager's batch norm lets that pass.
+    """
+    return any(
+        tried.tensors[meaning.place] is call.tensors[meaning.place]
+        and _reads_the_last(call, meaning.place)
+        and not _reads_the_last(tried, meaning.place)
+        for meaning in tensor_meanings(call)
+        if meaning.role in _PARAMETERS and call.tensors[meaning.place].dim() == 1
+    )
+
+
+def _reads_the_last(call: OpCall, place: int) -> bool:
+    tensors = list(call.tensors)
+    if not tensors[place].numel():
+        return False
+    tensors[place] = tensors[place].clone()
+    tensors[place][-1] += 1
+    before, after = eager_or_none(call), eager_or_none(call.with_tensors(tuple(tensors)))
+    if before is None or after is None:
+        return False
+    return any(
+        one is not None and other is not None and not torch.equal(one.nan_to_num(), other.nan_to_num())
+        for one, other in zip(before, after, strict=True)
+    )
+
+
 def broadcast_variants(call: OpCall) -> Iterator[Variant]:
     """Each operand smaller than the others: a size of 1 in each dim, without leading dims, without any; both at once.
 
@@ -62,7 +91,7 @@ def broadcast_variants(call: OpCall) -> Iterator[Variant]:
         tried = _reshaped(call, shapes, name)
         if tried is None or not accepts(tried) or contradicts(call, tried):
             continue
-        if not _reads_past_an_end(call, tried):
+        if not _reads_past_an_end(call, tried) and not _leaves_a_parameter(call, tried):
             yield Variant(name, Kind.SHAPE, rank, lambda t=tried: t)
 
 
