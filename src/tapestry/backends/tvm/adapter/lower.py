@@ -75,7 +75,7 @@ _OPAQUE = 8
 
 
 def _single_terms_alone(mod: Any) -> Any:
-    """Nothing is fused behind a reduction over one term: TVM moves it into both halves, so that a bias is added twice."""
+    """Nothing is fused behind a reduction over one term: TVM moves it into both halves, and adds a bias twice."""
     for variable, function in mod.functions.items():
         if isinstance(function, tirx.PrimFunc) and _reduces_one_term(function):
             mod.update_func(variable, function.with_attr("op_pattern", _OPAQUE))
