@@ -13,6 +13,7 @@ from tapestry.migration.result import MigrationResult
 from tapestry.numerics.verdict import Verdict
 from tapestry.suite.against import Comparison, Past
 from tapestry.suite.audit.result import AuditResult
+from tapestry.suite.side_by_side import OperatorRow
 
 VERSION = 1
 
@@ -119,10 +120,11 @@ class ReplayedDevice(msgspec.Struct):
 
 
 class ReplayDocument(Envelope, kw_only=True):
-    """``tapestry replay --json``."""
+    """``tapestry replay --json``. ``differing``: the operators on which several devices disagree."""
 
     suite: str
     devices: list[ReplayedDevice]
+    differing: list[OperatorRow] = []
 
 
 class AuditDocument(AuditResult, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -27,6 +28,7 @@ from tapestry.cli.preflight import check_outputs, check_report, check_target
 from tapestry.errors import UsageError
 from tapestry.suite.against import Comparison, Past, compare
 from tapestry.suite.junit import as_junit
+from tapestry.suite.side_by_side import Example, OnDevice, OperatorRow, side_by_side
 
 if TYPE_CHECKING:
     from tapestry.suite.verdicts import ReplayResult
@@ -79,6 +81,8 @@ def replay(
     for result, entry in zip(found, documents, strict=True):
         _show(result)
         _show_comparison(entry.against, against)
+    rows = side_by_side(found) if len(found) > 1 else ()
+    _show_side_by_side(rows)
     if report is not None:
         _write_report(report, found, loaded.info.program or str(suite), time.perf_counter() - begin)
     if junit is not None:
@@ -87,6 +91,7 @@ def replay(
         document = ReplayDocument(
             command="replay", model=loaded.info.program, seconds=time.perf_counter() - begin,
             environment=environment(), suite=str(suite), devices=documents,
+            differing=[row for row in rows if row.differs],
         )  # fmt: skip
         write_json(json, document)
     raise typer.Exit(0 if all(result.good for result in found) else 1)
@@ -128,6 +133,40 @@ def _show_comparison(found: Comparison | None, path: Path | None) -> None:
     counts = f"{len(found.worse)} worse, {len(found.better)} better"
     others = f"{len(found.added)} cases are new, {len(found.gone)} are gone"
     out.print(f"against {path}: {counts}; {others}")
+
+
+def _show_side_by_side(rows: Sequence[OperatorRow]) -> None:
+    """One line per operator, one column per device; what they disagree on is marked, and shown by a case of it."""
+    if not rows:
+        return
+    columns = ("", "operator", *(entry.device for entry in rows[0].devices))
+    lines = [
+        [
+            "*" if row.differs else "",
+            row.op.removeprefix("aten.").removesuffix(".default"),
+            *(_on_device(entry) for entry in row.devices),
+        ]
+        for row in rows
+    ]
+    table("Side by side: verdicts and the worst NMSE; * where devices differ", columns, lines)
+    differing = [row for row in rows if row.differs]
+    for row in differing:
+        examples = [(entry.device, _example(entry)) for entry in row.examples]
+        cases = "one case" if row.count == 1 else f"{row.count} cases"
+        block(f"differs in the {row.differs} of {cases}: {row.op}", [("case", row.case), *examples])
+    if differing:
+        out.print()
+    out.print(f"{len(differing)} of {len(rows)} operators differ between the devices")
+
+
+def _on_device(entry: OnDevice) -> str:
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in sorted(entry.verdicts.items())) or "not there"
+    return f"{counted} {number(entry.nmse)}" if entry.nmse else counted
+
+
+def _example(entry: Example) -> str:
+    error = f", NMSE {number(entry.nmse)}" if entry.nmse else ""
+    return f"{entry.verdict}{error}{': ' if entry.reason else ''}{entry.reason}"
 
 
 def _past(result: ReplayResult) -> list[Past]:
