@@ -65,3 +65,13 @@ def test_the_allowed_column_is_wider_than_the_careful_one() -> None:
         careful = function(SINGLE.exact(x)).bound
         allowed = function(Arithmetic(2.0**-24, "allowed").exact(x)).bound
         assert bool((allowed >= careful).all())
+
+
+def test_every_product_of_a_matrix_product_may_underflow() -> None:
+    """A device that flushes subnormal products loses each of them: 64 times most of the smallest normal number."""
+    left = SINGLE.exact(torch.full((1, 64), 2.0**-6, dtype=torch.float64))
+    right = SINGLE.exact(torch.full((64, 1), 2.0**-6 * 0.9 * 2.0**-114, dtype=torch.float64))
+    result = left.matmul(right)
+    flushed = 0.0
+    assert float(result.value) > 50 * 2.0**-126
+    assert abs(float(result.value) - flushed) <= float(result.bound) <= 65 * 2.0**-126
