@@ -355,6 +355,14 @@ def test_a_device_may_read_subnormal_operands_as_zeros(target: Any, other: float
     assert judged(call, got).verdict == "fail"
 
 
+def test_quotients_of_large_integers_lie_beside_short_numbers() -> None:
+    left = 2 ** torch.arange(20, 60) - 32
+    call = (aten.div.Tensor, (left, torch.ones_like(left)), {})
+    assert_passes(call, call[0](*call[1]))
+    thirds = (aten.div.Tensor, (left, torch.full_like(left, 3)), {})
+    assert judged(thirds, thirds[0](*thirds[1]).half().float().bfloat16().float()).verdict == "fail"
+
+
 def test_what_is_written_twice_may_be_either() -> None:
     x, source, index = torch.zeros(3, 4), seeded(8, 3, 4), torch.tensor([[0, 0, 1, 2]] * 3)
     call = (aten.scatter.src, (x, 1, index, source), {})

@@ -12,6 +12,8 @@ from tapestry.numerics.tolerance import Tolerance
 
 #: How many different results must be short before it is no accident.
 _TELLING = 4
+#: Units of roundoff within which a short result is as good as the exact one.
+_NEAR = 4.0
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def _as_source(got: Tensor, source: Tensor | None) -> Tensor:
 
 
 def _by_bound(got: Tensor, wide: Tensor, tolerance: Tolerance, error: Tensor, compared: Tensor) -> Outcome:
-    if _shortened(got, tolerance, compared):
+    if _shortened(got, tolerance, error, compared):
         problem = f"{describe(error > 0, wide, tolerance.want, error)}; all results are rounded to 16 bits"
         return Outcome(problem, False, "", compared)
     imprecise, note = False, ""
@@ -147,16 +149,18 @@ def _by_bound(got: Tensor, wide: Tensor, tolerance: Tolerance, error: Tensor, co
     return _by_rms(tolerance, error, compared, limit, Outcome("", imprecise, note, compared))
 
 
-def _shortened(got: Tensor, tolerance: Tolerance, compared: Tensor) -> bool:
+def _shortened(got: Tensor, tolerance: Tolerance, error: Tensor, compared: Tensor) -> bool:
     """Whether float32 results were rounded to a 16-bit format, although their bound may be wide enough for that.
 
-    A result has its last 13 bits clear by chance once in 8192 times; all of several different ones do not.
+    A result has its last 13 bits clear by chance once in 8192 times; all of several different ones do not. Those right
+    to a few units of float32 do not count: the exact ones lie beside short numbers, as quotients of integers may.
     """
     if got.dtype != torch.float32:
         return False
     telling = compared & ~is_short(tolerance.want.to(torch.float32))
     if bool((telling & ~is_short(got)).any()):
         return False
+    telling = telling & (error > _NEAR * tolerance.unit * tolerance.want.abs())
     return got[telling].abs().unique().numel() >= _TELLING
 
 

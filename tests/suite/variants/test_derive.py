@@ -211,3 +211,11 @@ def test_variances_are_never_negative() -> None:
     held = [made.tensors[4] for _, made in derive(call, Budget(cases=500), {Kind.VALUES})]
     assert any(bool((variance == 0).any()) for variance in held)
     assert all(bool((variance >= 0).all()) for variance in held)
+
+
+def test_no_view_is_larger_than_what_a_device_can_write_out() -> None:
+    call = OpCall(aten.expand.default, (torch.ones(4, 1), [4, 4]))
+    made = [variant for _, variant in derive(call, Budget(cases=200))]
+    results = [variant.target(*variant.args, **variant.kwargs) for variant in made]
+    assert results
+    assert max(result.numel() * result.element_size() for result in results) <= 256 << 20

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from math import prod
 
 import torch
 from torch import Tensor
@@ -44,6 +45,8 @@ _SHARE = {Kind.VALUES: 2.0, Kind.NONFINITE: 1.0, Kind.SHAPE: 1.0, Kind.LAYOUT: 1
 _REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, NotImplementedError, ArithmeticError)
 #: The most that one variant may take of the bytes.
 _ONE_OF = 2
+#: The most that the results of a variant may take. A view of a small tensor can be any size; devices write it out.
+_RESULT_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def derive(
                 continue
             seen.add(content)
             own = _result_shapes(made)
-        if own is None:
+        if own is None or _bytes_of(own) > _RESULT_BYTES:
             continue
         if own != shapes and variant.kind in (Kind.VALUES, Kind.NONFINITE):
             variant = replace(variant, kind=Kind.SHAPE)
@@ -130,7 +133,7 @@ def _new_bytes(call: OpCall, made: OpCall) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in made.tensors if id(tensor) not in old)
 
 
-def _result_shapes(call: OpCall) -> tuple[object, ...] | None:
+def _result_shapes(call: OpCall) -> tuple[tuple[tuple[int, ...], torch.dtype] | None, ...] | None:
     """Shapes and dtypes of what eager gives; None where it refuses."""
     results = eager_or_none(call)
     return (
@@ -138,6 +141,10 @@ def _result_shapes(call: OpCall) -> tuple[object, ...] | None:
         if results is None
         else tuple(None if result is None else (tuple(result.shape), result.dtype) for result in results)
     )
+
+
+def _bytes_of(shapes: tuple[tuple[tuple[int, ...], torch.dtype] | None, ...]) -> int:
+    return sum(prod(entry[0]) * entry[1].itemsize for entry in shapes if entry is not None)
 
 
 def _content(call: OpCall, known: dict[int, bytes]) -> bytes:
