@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,14 +31,10 @@ def serving(
         parse_device_name(device), TOKEN, ("127.0.0.1", 0), guard or Guard.of((), (), False), quota_bytes
     )
     agent = Agent(options, told.append)
-    thread = threading.Thread(target=agent.serve_forever)
-    thread.start()
     try:
         yield agent
     finally:
         agent.stop()
-        thread.join(10)
-    assert not thread.is_alive()
 
 
 def address(agent: Agent, device: str = "mock:0", token: str = TOKEN, port: int | None = None) -> str:

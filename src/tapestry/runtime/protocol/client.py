@@ -137,7 +137,7 @@ class ProtocolDevice(ABC):
             if self._channel is None:
                 return
             if self._handles.drop_buffer(buffer):
-                self._post(m.Free(buffer=buffer.id))
+                self._give_back(m.Free(buffer=buffer.id))
 
     def write(self, buffer: Buffer, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
         view = memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
@@ -201,7 +201,7 @@ class ProtocolDevice(ABC):
             if self._channel is None:
                 return
             if self._handles.drop_module(loaded):
-                self._post(m.Unload(module=loaded.id))
+                self._give_back(m.Unload(module=loaded.id))
 
     def submit(self, commands: Sequence[Command]) -> None:
         with self._lock:
@@ -289,6 +289,10 @@ class ProtocolDevice(ABC):
         self._server = welcome.limits
         self._known.update(welcome.modules)
         self._contents.reconnected(bool(self.content_bytes))
+
+    def _give_back(self, message: m.Free | m.Unload) -> None:
+        with contextlib.suppress(DeviceLostError):  # what is lost needs no freeing; the next command tells
+            self._post(message)
 
     def _send_module(self, digest: str, encoded: bytes) -> None:
         if len(encoded) > self._server.module_bytes:

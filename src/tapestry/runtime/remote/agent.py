@@ -60,7 +60,7 @@ class AgentOptions:
 
 
 class Agent:
-    """A listening agent. ``tell`` gets a line for people whenever a client comes or goes; it holds no secret.
+    """A listening agent, which serves until ``stop``. ``tell`` gets a line for people whenever a client comes or goes; it holds no secret.
 
     Raises EnvironmentProblem when it cannot listen there, or the device cannot be opened.
     """
@@ -86,7 +86,10 @@ class Agent:
             open_timeout=HELLO_SECONDS,
             **connection_options(HANDSHAKE_LIMITS),
         )
-        self._stopping = False
+        self._stopping = threading.Event()
+        # Not in the main thread, where an interrupt may come at any place.
+        self._accepting = threading.Thread(target=self._server.serve_forever, name="tapestry-agent")
+        self._accepting.start()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -95,19 +98,18 @@ class Agent:
         return host, port
 
     def serve_forever(self) -> None:
-        """Serve until ``stop`` is called from another thread, or an exception interrupts it."""
+        """Wait until ``stop`` is called from another thread, or an exception interrupts it, which stops it too."""
         try:
-            self._server.serve_forever()
+            self._stopping.wait()
         finally:
             self.stop()
 
     def stop(self) -> None:
         """End all connections and their workers. May be called again."""
-        if self._stopping:
-            return
-        self._stopping = True
+        self._stopping.set()
         self._holders.end_all()
         self._server.shutdown()
+        self._accepting.join()
 
     def _let_in(self, connection: ServerConnection, request: Request) -> Response | None:
         """An HTTP answer for whom the guard refuses, before anything is upgraded."""
