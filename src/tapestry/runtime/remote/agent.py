@@ -60,7 +60,9 @@ class AgentOptions:
 
 
 class Agent:
-    """A listening agent, which serves until ``stop``. ``tell`` gets a line for people whenever a client comes or goes; it holds no secret.
+    """A listening agent, which serves until ``stop``.
+
+    ``tell`` gets a line for people whenever a client comes or goes; it holds no secret.
 
     Raises EnvironmentProblem when it cannot listen there, or the device cannot be opened.
     """
