@@ -37,8 +37,8 @@ _READERS = 2
 _COMBINED = 1500
 #: Patterns over the settings of the operators.
 _VARIED = 2400
-#: Their values in turn; not as many as there are kinds of patterns, so that each kind meets each.
-_VARIED_VALUES = ("normal", "normal", "given", "normal", "float16", "normal", "normal", "whole")
+#: Their values in turn; a number of them that has no factor in common with that of the kinds of patterns.
+_VARIED_VALUES = ("normal", "normal", "given", "normal", "float16", "normal", "whole")
 #: Consecutive calls whose results are held.
 _CALLS = 3
 

@@ -7,7 +7,7 @@ It runs nothing on a platform. Not here: following the calls (running), comparin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -21,6 +21,7 @@ from tapestry.program.graph import Call, Graph, Ref, TensorSpec
 from tapestry.program.interpret import resolve, run_graph
 from tapestry.program.serial import overload_name
 from tapestry.suite.composition.comparing import compare, same_bits, structure_problem
+from tapestry.suite.composition.reordering import Sums
 from tapestry.suite.composition.running import Followed, follow
 from tapestry.suite.composition.values import Arguments, Value, given_value
 
@@ -139,9 +140,14 @@ def _follow_graph(graph: Graph, inputs: Sequence[Tensor], column: str) -> dict[s
         Ref(entry.name): given_value(tensor) for entry, tensor in zip(graph.inputs, inputs, strict=True)
     }
     found: dict[str, Followed] = {}
+    sums = Sums()
     with torch.no_grad():
         for call in graph.calls:
-            followed = follow(call.target, _arguments(call, values), _dtypes(call), column)
+            arguments = _arguments(call, values)
+            followed = follow(call.target, arguments, _dtypes(call), column)
+            if column == "allowed":
+                operands = [entry if isinstance(entry, Value) else None for entry in arguments.args[:2]]
+                followed = replace(followed, values=sums.reordered(call, operands, followed.values))
             found[call.name] = followed
             for item, value in enumerate(followed.values):
                 values[Ref(call.name, item)] = value

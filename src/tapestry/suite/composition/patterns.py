@@ -5,7 +5,7 @@ of several results. Not here: what the settings are (settings), and calls and vi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, permutations, product
+from itertools import islice, permutations, product, tee
 from random import Random
 from typing import cast
 
@@ -17,7 +17,7 @@ from tapestry.suite.composition.linking import ExampleCall, as_step, tensors_of
 from tapestry.suite.composition.readers import Named, reader
 from tapestry.suite.composition.settings import Menu
 from tapestry.suite.composition.spines import fittings, in_turn
-from tapestry.suite.composition.steps import Ref, Step
+from tapestry.suite.composition.steps import Ref, Step, changed
 from tapestry.suite.composition.trial import behind, first_tensor, results_of, writes
 
 #: Combinations of settings for one order of operators, tensors of a call at which it is linked, calls of one setting
@@ -130,8 +130,7 @@ def _nearest(
 
 
 def seen(steps: Steps) -> Iterator[Named]:
-    """A line, and the same with the values between read by others: what a fused part must still give."""
-    yield "other settings", steps
+    """A line with the values between read by others, too: what a fused part must still give."""
     inner = sorted({ref for step in steps for ref in refs_of(step)}, key=lambda ref: ref.index)
     if inner and not any(writes(step.op) for step in steps):
         yield "other settings, all read", (*steps, *(reader("aten.alias.default", ref) for ref in inner))
@@ -199,16 +198,34 @@ def on_one_tensor(pair: Sequence[str], menu: Menu, rng: Random) -> Iterator[Name
         step = joined(head, menu[second][choice[1]], shared[turn % len(shared)], turn // 2, rng)
         if step is not None:
             yield from _used("on one tensor", (*head, step), [Ref(0), Ref(1)])
+            yield from _with_its_result(head, step, shared[turn % len(shared)])
+
+
+def _with_its_result(head: Steps, step: Step, shared: Tensor) -> Iterator[Named]:
+    """The second reads the tensor and what the first has made of it, in either order."""
+    made, results = read(head, 0), results_of(head)
+    if made is None or results is None:
+        return
+    for tensor in externals_of(step):
+        if tensor is shared:
+            continue
+        turned = changed(step, lambda leaf, own=tensor: {id(shared): made, id(own): shared}.get(id(leaf), leaf))
+        for edited in (replaced(step, tensor, made), turned):
+            if behind(results, edited) is not None:
+                yield from _used("on one tensor and its result", (*head, edited), [Ref(0), Ref(1)])
 
 
 def _used(name: str, steps: Steps, refs: Sequence[Ref]) -> Iterator[Named]:
     yield name, steps
-    if any(writes(step.op) for step in steps):
-        return
     results = results_of(steps)
     if results is None:
         return
     whole = [Ref(ref.index, items_of(results[ref.index])[0]) if items_of(results[ref.index]) else ref for ref in refs]
+    written = [step.args[0] for step in steps if writes(step.op) and isinstance(step.args[0], Tensor)]
+    if any(writes(step.op) for step in steps):
+        kept = [reader("aten.neg.default", ref) for ref in whole if not writes(steps[ref.index].op)]
+        yield f"{name}, used behind the write", (*steps, *kept, *(reader("aten.clone.default", own) for own in written))
+        return
     yield f"{name}, used later", (*steps, *(reader("aten.neg.default", ref) for ref in whole))
     yield f"{name}, used together", (*steps, reader("aten.sub.Tensor", *whole))
 
@@ -247,11 +264,12 @@ def patterns(ops: Sequence[str], orders: Sequence[Sequence[str]], menu: Menu, rn
     """The patterns of a fault's operators, each kind from the most usual settings on."""
     distinct = list(dict.fromkeys(ops))
     pairs = list(permutations(distinct, 2)) if len(distinct) > 1 else [(distinct[0], distinct[0])]
-    rows = [(named for steps in lines(order, menu, rng) for named in seen(steps)) for order in orders]
+    rows = [tee(lines(order, menu, rng)) for order in orders]
     parts = [(named for steps in lines(order, menu, rng) for named in items(steps))
              for order in orders if any(gives_several(op) for op in order)]  # fmt: skip
     return [
-        in_turn(rows),
+        in_turn([(("other settings", steps) for steps in plain) for plain, _ in rows]),
+        in_turn([(named for steps in more for named in seen(steps)) for _, more in rows]),
         in_turn([diamonds(trio, menu, rng) for trio in trios(ops)]),
         in_turn([siblings(trio, menu, rng) for trio in trios(ops)]),
         in_turn([on_one_tensor(pair, menu, rng) for pair in pairs]),

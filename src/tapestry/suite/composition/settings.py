@@ -57,7 +57,7 @@ def _settings(given: Sequence[ExampleCall]) -> list[list[ExampleCall]]:
             break
         if results_of((as_step(other),)) is not None:
             _add(found, other, _SETTINGS)
-    return list(found.values())
+    return [sorted(calls, key=awkwardness) for calls in found.values()]
 
 
 def _changeable(ranked: Sequence[ExampleCall]) -> list[ExampleCall]:
@@ -90,15 +90,26 @@ def _add(found: dict[object, list[ExampleCall]], call: ExampleCall, limit: int) 
 
 
 def _key(call: ExampleCall) -> object:
-    """What makes calls alike: every argument, tensors by their presence only."""
+    """What makes calls alike: every argument; tensors by their presence, and by how they are broadcast to the first."""
     names = [entry.name for entry in call.target._schema.arguments]
     named = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
-    return tuple(sorted((name, _presence(value)) for name, value in named.items()))
+    first = tuple(tensors_of(call)[0].shape)
+    return tuple(sorted((name, _presence(value, first)) for name, value in named.items()))
 
 
-def _presence(value: object) -> str:
-    count = sum(isinstance(leaf, Tensor) for leaf in leaves(value))
-    return f"{count} tensors" if count else repr(value)
+def _presence(value: object, first: tuple[int, ...]) -> str:
+    tensors = [leaf for leaf in leaves(value) if isinstance(leaf, Tensor)]
+    if not tensors:
+        return repr(value)
+    return f"{len(tensors)} tensors, {[_stretched(tuple(tensor.shape), first) for tensor in tensors]}"
+
+
+def _stretched(shape: tuple[int, ...], first: tuple[int, ...]) -> str:
+    """How a smaller operand goes with the first one: by missing dimensions or by a last one of 1."""
+    tail = first[len(first) - len(shape) :] if len(shape) <= len(first) else ()
+    if shape == first or len(shape) != len(tail) or any(a not in (1, b) for a, b in zip(shape, tail, strict=True)):
+        return ""
+    return f"{len(first) - len(shape)} fewer" if shape == tail else "ones"
 
 
 def _changes(call: ExampleCall) -> Iterator[Changed]:
@@ -121,7 +132,8 @@ def _changes(call: ExampleCall) -> Iterator[Changed]:
 def _values(name: str, kind: str, value: object, call: ExampleCall) -> list[object]:
     """Other values of an argument, by its type and its name."""
     if "Tensor" in kind and isinstance(value, Tensor):
-        return [2.0, -3] if value.is_floating_point() else [2]
+        smaller = [value[0].clone(), value[..., :1].clone()] if value.dim() > 1 and value.numel() else []
+        return [2.0 if value.is_floating_point() else 2, *smaller]
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, list | tuple):
