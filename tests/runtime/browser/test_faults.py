@@ -84,10 +84,10 @@ def test_a_browser_of_our_own_lives_as_long_as_its_device() -> None:
 @pytest.mark.slow
 def test_a_killed_browser_is_lost_and_comes_back() -> None:
     with OwnBrowserDevice(DeviceName("browser")) as device:
-        assert device.pid is not None
-        os.kill(device.pid, signal.SIGKILL)
-        pid = device.pid
-        assert wait_for(lambda: not group(pid))
+        browser = device._chromium  # noqa: SLF001
+        assert browser is not None
+        os.kill(browser.pid, signal.SIGKILL)
+        assert wait_for(lambda: not browser.running)
         with pytest.raises(DeviceLostError, match="Chromium was killed") as caught:
             device.sync()
         assert not isinstance(caught.value, ConnectionLostError | DeviceTimeoutError)
@@ -95,6 +95,24 @@ def test_a_killed_browser_is_lost_and_comes_back() -> None:
             device.alloc(4)
         device.restart()
         assert device.generation == 1
+        assert works(device)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_lost_gpu_is_told_as_lost() -> None:
+    """Chromium's GPU process dies, as with a driver's crash; the tab lives on and says so."""
+    with OwnBrowserDevice(DeviceName("browser")) as device:
+        assert device.pid is not None
+        (gpu,) = [
+            pid for pid in group(device.pid) if b"--type=gpu-process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        buffer = device.alloc(4)
+        os.kill(gpu, signal.SIGKILL)
+        with pytest.raises(DeviceLostError, match="device is lost") as caught:
+            device.read(buffer, 4)
+        assert not isinstance(caught.value, ConnectionLostError | DeviceTimeoutError)
+        device.restart()
         assert works(device)
 
 

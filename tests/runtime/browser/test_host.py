@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from support.mock_device import MockDevice
 from tapestry.errors import ConnectionLostError, DeviceLostError, DeviceTimeoutError, EnvironmentProblem
 from tapestry.runtime.browser import shared
 from tapestry.runtime.browser.device import AnyTabDevice
-from tapestry.runtime.browser.host import PROTOCOL, TabHost
+from tapestry.runtime.browser.host import MOST_WAITING, PROTOCOL, TabHost
 from tapestry.runtime.browser.pages import pages
 from tapestry.runtime.device import DeviceStats
 from tapestry.runtime.names import DeviceName
@@ -127,6 +128,24 @@ def test_a_tab_that_went_away_is_passed_over(host: TabHost) -> None:
     assert host.take(0.1) is None
 
 
+def test_many_that_went_away_do_not_keep_others_out(host: TabHost) -> None:
+    for _ in range(MOST_WAITING + 4):
+        with connect_as_tab(host.port, host.token):
+            pass
+    with connect_as_tab(host.port, host.token):
+        channel = host.take(10)
+        assert channel is not None
+        channel.cut()
+
+
+def test_more_than_can_wait_are_sent_away(host: TabHost) -> None:
+    with ExitStack() as stack:
+        tabs = [stack.enter_context(connect_as_tab(host.port, host.token)) for _ in range(MOST_WAITING + 1)]
+        with pytest.raises(ConnectionClosed):
+            tabs[-1].recv(10)
+        assert host.take(10) is not None
+
+
 def test_a_port_in_use_and_a_missing_library_are_problems_of_the_environment(
     host: TabHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +222,8 @@ def test_devices_of_one_port_share_its_host(port: int, served: TabHost) -> None:
         assert one.url == other.url == served.url
         one.close()
         assert other.ping() > 0
+        with pytest.raises(DeviceLostError, match="closed"):
+            _ = one.url
 
 
 def test_a_fixed_token(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 from tapestry.errors import EnvironmentProblem
@@ -69,15 +70,19 @@ def list_browser() -> list[DeviceListing]:
 
 
 class Chromium:
-    """A running browser with one page. EnvironmentProblem when it cannot be started."""
+    """A running browser with one page. EnvironmentProblem when it cannot be started.
 
-    def __init__(self, url: str) -> None:
+    ``flags`` are added to those that it is always given. ``profile`` is its folder for data, which ends with it.
+    """
+
+    def __init__(self, url: str, flags: Sequence[str] = ()) -> None:
         program = find_chromium()
         self._folder = tempfile.mkdtemp(prefix="tapestry-browser-")
         start = Path(self._folder, "start.html")
         start.write_text(_redirect(url))  # not the command line, where everybody on the machine can read it
         self._log = Path(self._folder, "log")
-        command = [program, *FLAGS, f"--user-data-dir={self._folder}/profile", start.as_uri()]
+        self.profile = Path(self._folder, "profile")
+        command = [program, *FLAGS, *flags, f"--user-data-dir={self.profile}", start.as_uri()]
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(

@@ -135,8 +135,10 @@ class AnyTabDevice(TabDevice):
 
     @property
     def url(self) -> str:
-        """The address to open."""
-        return self._entered().url
+        """The address to open. DeviceLostError once the device is closed."""
+        if self._host is None:
+            raise DeviceLostError(f"device {self._device_name} is closed; call restart() or open it again")
+        return self._host.url
 
     def restart(self) -> None:
         with shared.kept(self._port):  # an open page finds the same host again

@@ -6,8 +6,8 @@ WebSockets with this host's own origin and the token. Not here: what is said ove
 
 from __future__ import annotations
 
+import contextlib
 import hmac
-import queue
 import secrets
 import socket
 import threading
@@ -48,7 +48,8 @@ class TabHost:
 
     def __init__(self, port: int = 0, token: str = "") -> None:
         self.token = token or secrets.token_urlsafe(24)
-        self._tabs: queue.Queue[ServerConnection] = queue.Queue()
+        self._waiting: list[ServerConnection] = []
+        self._came = threading.Condition()
         self._closed = threading.Event()
         self._socket = _listen(port)
         self.port = int(self._socket.getsockname()[1])
@@ -65,14 +66,15 @@ class TabHost:
     def take(self, seconds: float) -> WebSocketChannel | None:
         """A tab that nobody uses and that answers; None when none comes within ``seconds``."""
         deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            try:
-                connection = self._tabs.get(timeout=left)
-            except queue.Empty:
-                return None
+        while (connection := self._next(deadline)) is not None:
             if _answers(connection):
                 return WebSocketChannel(connection, FrameLimits())
         return None
+
+    def _next(self, deadline: float) -> ServerConnection | None:
+        with self._came:
+            self._came.wait_for(lambda: self._waiting, max(0.0, deadline - time.monotonic()))
+            return self._waiting.pop(0) if self._waiting else None
 
     def close(self) -> None:
         """Stop serving and end all connections. May be called again."""
@@ -101,9 +103,14 @@ class TabHost:
 
     def _offer(self, connection: ServerConnection) -> None:
         """A tab has come in: it waits until a device takes it. The connection ends with this function."""
-        if self._tabs.qsize() < MOST_WAITING:
-            self._tabs.put(connection)
-            connection.recv_events_thread.join()
+        with self._came:
+            if len(self._waiting) >= MOST_WAITING:
+                return
+            self._waiting.append(connection)
+            self._came.notify_all()
+        connection.recv_events_thread.join()
+        with self._came, contextlib.suppress(ValueError):  # taken, most likely
+            self._waiting.remove(connection)
 
     def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
         """None lets a WebSocket in; everything else is a page or a refusal."""
