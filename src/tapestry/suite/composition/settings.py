@@ -21,7 +21,8 @@ from tapestry.suite.composition.spines import awkwardness, in_turn
 from tapestry.suite.composition.steps import leaves
 from tapestry.suite.composition.trial import is_random_op, results_of
 
-#: Settings of one operator, those from examples, calls kept of one setting, and new settings of one argument.
+#: Settings of one operator, those from examples, calls (of other ranks) kept of one setting, and new settings of one
+#: argument.
 _SETTINGS, _GIVEN, _CALLS, _EACH = 18, 7, 3, 4
 #: Ranks of the calls whose arguments are changed.
 _RANKS = (2, 3, 4)
@@ -83,10 +84,14 @@ def _handy(call: ExampleCall) -> bool:
 def _add(found: dict[object, list[ExampleCall]], call: ExampleCall, limit: int) -> None:
     key = _key(call)
     if key in found:
-        if len(found[key]) < _CALLS:
+        if len(found[key]) < _CALLS and _ranks(call) not in [_ranks(other) for other in found[key]]:
             found[key].append(call)
     elif len(found) < limit:
         found[key] = [call]
+
+
+def _ranks(call: ExampleCall) -> list[int]:
+    return [tensor.dim() for tensor in tensors_of(call)]
 
 
 def _key(call: ExampleCall) -> object:
