@@ -63,3 +63,17 @@ def test_inputs_with_strides(host: HostBench, backend: Backend) -> None:
     x = torch.arange(12.0).view(4, 3).t()
     executable = host.build(capture(model, (x,)), backend)
     torch.testing.assert_close(executable(x), model(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_a_copy_is_written(host: HostBench, backend: Backend, dtype: torch.dtype) -> None:
+    """Runtimes drop copies, and then nothing may write to the memory of the result."""
+
+    class Copies(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+    x = torch.arange(6).to(dtype)
+    executable = host.build(capture(Copies(), (x,)), backend)
+    for value in (x, x + 1):
+        assert torch.equal(executable(value)[0], value)

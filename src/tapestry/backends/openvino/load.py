@@ -69,19 +69,24 @@ class _Request:
         self._weights = [
             _tensor(model.inputs[place], view) for place, view in zip(model.constants, constants, strict=True)
         ]
-        self._request: Any = _compile(model, self._weights).create_infer_request()
+        compiled, self._passed = _compile(model, self._weights)
+        self._request: Any = compiled.create_infer_request()
         self._last: tuple[list[memoryview], list[memoryview]] | None = None
 
     def __call__(self, inputs: list[memoryview], outputs: list[memoryview]) -> None:
         if self._last is None or not (same_views(inputs, self._last[0]) and same_views(outputs, self._last[1])):
             self._attach(inputs, outputs)
         self._request.infer(share_outputs=True)
+        for place, origin in self._passed.items():
+            outputs[place].cast("B")[:] = inputs[origin].cast("B")
 
     def _attach(self, inputs: list[memoryview], outputs: list[memoryview]) -> None:
         self._last = None
         for place, (value, view) in enumerate(zip(self._inputs, inputs, strict=True)):
             self._request.set_input_tensor(place, _tensor(value, view))
         for place, (value, view) in enumerate(zip(self._outputs, outputs, strict=True)):
+            if place in self._passed:
+                continue
             self._request.set_output_tensor(place, _tensor(value, view))
         self._last = (inputs, outputs)
 
@@ -92,7 +97,8 @@ def _tensor(value: Value, view: memoryview) -> Any:
     return ov.Tensor(array.reshape(-1), ov.Shape(list(value.shape)), _TYPES[value.dtype])
 
 
-def _compile(model: OpenVinoPayload, weights: Sequence[Any]) -> Any:
+def _compile(model: OpenVinoPayload, weights: Sequence[Any]) -> tuple[Any, dict[int, int]]:
+    """The compiled model, and which outputs hold the same bytes as which input."""
     try:
         read: Any = _core().read_model(model.xml, ov.Tensor(_bytes_array(model.data)))
         _fill(read, model, weights)
@@ -100,12 +106,31 @@ def _compile(model: OpenVinoPayload, weights: Sequence[Any]) -> Any:
             from tapestry.backends.openvino.quantise import quantised
 
             read = quantised(read, _samples(model))
-        return _core().compile_model(read, "CPU", settings(model.threads, model.precision))
+        return _core().compile_model(read, "CPU", settings(model.threads, model.precision)), _passed(read)
     except Exception as error:
         text = f"OpenVINO does not load the model: {' '.join(str(error).split())[:600]}"
         if "not supported" in str(error) or "not implemented" in str(error).lower():
             raise UnsupportedError(text) from error
         raise DeviceError(text) from error
+
+
+def _passed(read: Any) -> dict[int, int]:
+    """Outputs that are inputs, perhaps in another shape. OpenVINO writes nothing to the memory set for those."""
+    inputs = {node.get_friendly_name(): place for place, node in enumerate(read.get_parameters())}
+    found: dict[int, int] = {}
+    for place, result in enumerate(read.get_results()):
+        node = result.input_value(0).get_node()
+        while _keeps_bytes(node):
+            node = node.input_value(0).get_node()
+        if node.get_type_name() == "Parameter":
+            found[place] = inputs[node.get_friendly_name()]
+    return found
+
+
+def _keeps_bytes(node: Any) -> bool:
+    kind = node.get_type_name()
+    same = kind == "Convert" and node.get_element_type() == node.input_value(0).get_element_type()
+    return same or kind in ("Reshape", "Squeeze", "Unsqueeze")
 
 
 def _samples(model: OpenVinoPayload) -> list[list[Any]]:
