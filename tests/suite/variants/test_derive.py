@@ -219,3 +219,8 @@ def test_no_view_is_larger_than_what_a_device_can_write_out() -> None:
     results = [variant.target(*variant.args, **variant.kwargs) for variant in made]
     assert results
     assert max(result.numel() * result.element_size() for result in results) <= 256 << 20
+
+
+def test_boundaries_may_be_truth_values() -> None:
+    call = OpCall(aten.bucketize.Tensor, (torch.ones(4, 3), torch.tensor([False, True])))
+    assert list(derive(call, Budget(cases=20)))

@@ -189,6 +189,8 @@ def _sorted(setting: Setting, meaning: TensorMeaning) -> Iterator[Variant]:
         if other.role == Role.DATA:
             met = _listed(setting, other.place, setting.own(place).reshape(-1), 0)
             yield Variant(_name(other, f"met-in-{meaning.argument}"), Kind.VALUES, 0, met)
+    if dtype == torch.bool:
+        return
     _, length = setting.row_shape(place)
     ends = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
     ramp = torch.arange(length, dtype=torch.float64)
