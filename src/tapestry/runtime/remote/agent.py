@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Parts of 1 MiB: a ping waits behind one of them at most.
 PAYLOAD_BYTES = 1 << 20
+#: The largest module: kernels and programs, whose weights travel apart from them.
+MODULE_BYTES = 512 << 20
 #: What a client may send while the device is busy, and what is read ahead for it.
 WINDOW_BYTES = 32 << 20
 #: Contents of constants that are kept between connections, if nothing else is said.
@@ -150,6 +152,7 @@ class Agent:
         except ProtocolError as error:
             answer = session.refuse(error)
         if session.hello is None:
+            self._tell(f"refused {channel.peer}, which came without the right token")
             time.sleep(WRONG_TOKEN_SECONDS)
         try:
             # Before the client hears that it may send more.
@@ -194,6 +197,7 @@ class Agent:
         return m.ServerLimits(
             header_bytes=FrameLimits().header_bytes,
             payload_bytes=PAYLOAD_BYTES,
+            module_bytes=MODULE_BYTES,
             content_bytes=self.options.quota_bytes // 2,
             window_bytes=WINDOW_BYTES,
         )

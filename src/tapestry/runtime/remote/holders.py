@@ -15,7 +15,9 @@ from tapestry.runtime.worker.device import DEFAULT_TIMEOUT, WorkerDevice
 
 #: Workers that one client may have at a time (a migration opens a second device for repro bundles).
 MAX_SESSIONS = 4
-#: Seconds for an old session to end when its client has come back.
+#: Seconds that a client is kept waiting before it hears that the device is taken: the one before may just have left.
+BUSY_SECONDS = 1.0
+#: Seconds for an old session to end that is about to: its client has left, or has come back.
 TAKEOVER_SECONDS = 10.0
 #: Characters of a client's name that are repeated.
 SHOWN = 120
@@ -75,12 +77,13 @@ class Holders:
         with self._changed:
             for old in self._same_session(holder):
                 old.end()
-            deadline = time.monotonic() + TAKEOVER_SECONDS
-            while self._is_being_left(holder) and time.monotonic() < deadline:
-                self._changed.wait(deadline - time.monotonic())
-            others = [entry for entry in self._holders if entry.identity != holder.identity]
-            if others or len(self._holders) >= MAX_SESSIONS or self._same_session(holder):
-                raise DeviceBusyError(_taken(others or self._holders))
+            begin = time.monotonic()
+            while blocking := self._blocking(holder):
+                seconds = TAKEOVER_SECONDS if all(entry.leaving for entry in blocking) else BUSY_SECONDS
+                left = begin + seconds - time.monotonic()
+                if left <= 0:
+                    raise DeviceBusyError(_taken(blocking))
+                self._changed.wait(min(left, BUSY_SECONDS / 4))
             holder.since = time.monotonic()
             self._holders.append(holder)
 
@@ -96,11 +99,11 @@ class Holders:
             for holder in self._holders:
                 holder.end()
 
-    def _is_being_left(self, holder: Holder) -> bool:
-        """Whether all that keeps it out is about to go."""
+    def _blocking(self, holder: Holder) -> list[Holder]:
+        """What keeps it out now: other clients, its own old session, or too many of its own."""
         others = [entry for entry in self._holders if entry.identity != holder.identity]
-        blocking = [*others, *self._same_session(holder)]
-        return bool(blocking) and all(entry.leaving for entry in blocking)
+        full = self._holders if len(self._holders) >= MAX_SESSIONS else []
+        return [*others, *self._same_session(holder)] or list(full)
 
     def _same_session(self, holder: Holder) -> list[Holder]:
         key = (holder.identity, holder.session)
