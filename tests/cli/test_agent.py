@@ -98,6 +98,19 @@ def test_beyond_loopback_it_warns() -> None:
     assert "has 5 characters" in said
 
 
+def test_devices_looks_at_one_by_its_name(tapestry: Tapestry, tmp_path: Path) -> None:
+    with running("--listen", "127.0.0.1:0") as agent:
+        token = agent.shown.partition("token=")[2]
+        gone = agent.shown.replace("127.0.0.1", "127.0.0.2").replace(token, "another-token")
+        ended = tapestry("devices", agent.shown, gone, "--json", tmp_path / "out.json")
+    assert ended.code == 0, ended.err
+    here, there = json.loads((tmp_path / "out.json").read_text())["devices"]
+    assert (here["name"], here["kind"], here["ready"]) == (agent.shown.partition("?")[0], "host", True)
+    assert not there["ready"]
+    assert "no agent at 127.0.0.2" in there["reason"]
+    assert "token" not in ended.out + (tmp_path / "out.json").read_text()
+
+
 def test_stopping_takes_the_workers_along() -> None:
     with running("--listen", "127.0.0.1:0") as agent:
         device = open_device(agent.shown)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from tapestry.errors import EnvironmentProblem, UsageError
+from tapestry.errors import EnvironmentProblem, TapestryError, UsageError
 from tapestry.runtime.browser.device import AnyTabDevice, OwnBrowserDevice, open_browser
 from tapestry.runtime.device import Device
 from tapestry.runtime.drivers.listing import DeviceListing
@@ -59,6 +59,16 @@ def open_in_process(name: str | DeviceName) -> Device:
 def list_devices() -> list[DeviceListing]:
     """The devices of this machine, and the kinds that have none with the reason. Drivers run in child processes."""
     return [listing for kind in local_kinds() for listing in _list_apart(kind)]
+
+
+def look_at(name: str) -> DeviceListing:
+    """One device by its name, opened for a moment; where that fails, the reason. UsageError for a name that is none."""
+    parsed = parse_device_name(name)
+    try:
+        with open_device(parsed) as device:
+            return DeviceListing(device.info.name, device.info.kind, device.info.description, True, "")
+    except TapestryError as error:
+        return DeviceListing(str(parsed), parsed.kind, "", False, str(error))
 
 
 def _list_apart(kind: str) -> list[DeviceListing]:
