@@ -45,7 +45,7 @@ from tapestry.suite.variants.call import Kind
 from tapestry.suite.verdicts import CaseResult, ReplayResult
 
 #: Raised whenever a verdict of the same results may change.
-_JUDGING = 2
+_JUDGING = 3
 
 Progress = Callable[[str, int, int], None]
 

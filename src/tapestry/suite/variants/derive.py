@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from tapestry.suite.variants.shape_trial import one_thread
 from tapestry.suite.variants.shapes import shape_variants
 from tapestry.suite.variants.values import value_variants
 
+_LOG = logging.getLogger(__name__)
 #: The version of the generators: raised whenever what a name builds changes.
 GENERATION = 1
 
@@ -111,8 +113,13 @@ def make(call: OpCall, name: str) -> OpCall:
 
 def _all(call: OpCall, sources: tuple[Source, ...], kinds: Collection[Kind]) -> Iterator[Variant]:
     for source in sources:
-        if not source.kinds.isdisjoint(kinds):
+        if source.kinds.isdisjoint(kinds):
+            continue
+        try:
             yield from source.variants(call)
+        except _REFUSALS as error:  # a call that a generator was not made for costs its variants, not the suite
+            words = f"{type(error).__name__}: {error}"
+            _LOG.warning("no further %s variants of %s: %s", "/".join(sorted(source.kinds)), call.target, words)
 
 
 def _in_turn(variants: Iterator[Variant], kinds: Collection[Kind]) -> list[Variant]:

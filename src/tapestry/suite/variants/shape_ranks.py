@@ -69,7 +69,8 @@ def _reads_the_last(call: OpCall, place: int) -> bool:
     if not tensors[place].numel():
         return False
     tensors[place] = tensors[place].clone()
-    tensors[place][-1] += 1
+    last = tensors[place][-1]
+    tensors[place][-1] = ~last if last.dtype == torch.bool else last + 1
     before, after = eager_or_none(call), eager_or_none(call.with_tensors(tuple(tensors)))
     if before is None or after is None:
         return False
