@@ -4,7 +4,8 @@ Run it as ``python bench/remote.py [--device opencl:0] [--backend tvm] [--rounds
 machine. The agent is a process of its own on loopback. ``round trip`` is a ping; ``launch`` one of a thousand launches
 of a kernel that increments one integer, submitted one by one and waited for together; transfers are of 64 MiB;
 ``minilm`` is a whole run of the model with all that the backend takes on the device: inputs up, launches, results down.
-Everything is called in turn, in a random order; medians, and ratios to the device in this process.
+Everything is called in turn, in a random order. Ratios are to the device in this process, of medians and of the
+quickest: on a machine that others use, three processes wait longer for a processor than one does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
@@ -39,6 +40,13 @@ LAUNCHES = 1000
 TRANSFER = 64 << 20
 SOURCE = "__kernel void bump(__global int* x) { x[0] += 1; }"
 Timed = dict[str, Callable[[], object]]
+
+
+class Measured(NamedTuple):
+    """Seconds of one call."""
+
+    median: float
+    least: float
 
 
 @contextmanager
@@ -97,8 +105,8 @@ def minilm(device: Device, backend_name: str, compiler: Compiler, stack: ExitSta
     return lambda: executable(*call.args, **dict(call.kwargs))
 
 
-def measure(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, called in turn; the first two rounds do not count."""
+def measure(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, Measured]:
+    """Each called in turn; the first two rounds do not count."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
     generator = random.Random(0)
@@ -109,7 +117,7 @@ def measure(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, fl
             calls[name]()
             if number >= 2:
                 seconds[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return {name: Measured(statistics.median(values), min(values)) for name, values in seconds.items()}
 
 
 def main() -> None:
@@ -141,18 +149,25 @@ def main() -> None:
         found = {**models, **measure({name: calls[name] for name in calls if name not in models}, options.rounds)}
     show(found, list(devices))
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps({name: entry._asdict() for name, entry in found.items()}, indent=1))
 
 
-def show(found: dict[str, float], places: list[str]) -> None:
+def show(found: dict[str, Measured], places: list[str]) -> None:
     """A line for each thing measured: what it takes where, and over the first place."""
     for what in dict.fromkeys(
         name.removesuffix(f" {where}") for name in found for where in places if name.endswith(where)
     ):
-        seconds: list[Any] = [found[f"{what} {where}"] for where in places]
-        line = ", ".join(f"{where} {value * 1e3:.3f} ms" for where, value in zip(places, seconds, strict=True))
-        ratios = ", ".join(f"{value / seconds[0]:.2f}" for value in seconds[1:])
-        print(f"{what:14} {line}; over {places[0]}: {ratios}")
+        measured = [found[f"{what} {where}"] for where in places]
+        seconds = [entry.median for entry in measured]
+        line = ", ".join(
+            f"{where} {entry.median * 1e3:.3f} ms ({entry.least * 1e3:.3f})"
+            for where, entry in zip(places, measured, strict=True)
+        )
+        first, last = measured[0], measured[-1]
+        print(f"{what:14} {line}")
+        print(
+            f"{'':14} {places[-1]} over {places[0]}: {last.median / first.median:.2f} ({last.least / first.least:.2f})"
+        )
         if what == "1000 launches":
             print(f"{'':14} {LAUNCHES / seconds[-1]:,.0f} launches/s behind the agent")
         if what in ("upload", "download"):

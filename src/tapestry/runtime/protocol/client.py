@@ -44,6 +44,9 @@ from tapestry.runtime.protocol.wire import to_wire
 #: Commands in one submit message at most: bounds the server's latency, not the batch.
 COMMANDS_PER_MESSAGE = 1024
 
+#: Parts of one read that are asked for together.
+READS_AHEAD = 16
+
 #: What a message counts in the server's window beside its payload.
 MESSAGE_BYTES = 512
 
@@ -152,12 +155,15 @@ class ProtocolDevice(ABC):
         with self._lock:
             self._require_connected()
             self._handles.check_span(buffer, nbytes, offset)
+            most = self._server.payload_bytes
+            starts = range(0, max(nbytes, 1), most)
+            requests = [
+                m.Read(id=self._next_id(), buffer=buffer.id, nbytes=min(most, nbytes - start), offset=offset + start)
+                for start in starts
+            ]
             parts: list[bytes | bytearray | memoryview] = []
-            for start in range(0, max(nbytes, 1), self._server.payload_bytes):
-                size = min(self._server.payload_bytes, nbytes - start)
-                request = m.Read(id=self._next_id(), buffer=buffer.id, nbytes=size, offset=offset + start)
-                _, payload = self._ask(request, _Empty, payload_bytes=size)
-                parts.append(payload)
+            for first in range(0, len(requests), READS_AHEAD):
+                parts += self._read_parts(requests[first : first + READS_AHEAD])
             return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     @property
@@ -342,6 +348,30 @@ class ProtocolDevice(ABC):
         allowed = self._patience if seconds is None else seconds
         deadline = time.monotonic() + allowed
         self._send(Frame(header), command, allowed)
+        return self._take(message, result, payload_bytes, deadline)
+
+    def _read_parts(self, requests: Sequence[m.Read]) -> list[bytes | bytearray | memoryview]:
+        """All asked for before the first is waited for: one round trip. The first error of them is raised."""
+        parts: list[bytes | bytearray | memoryview] = []
+        failed: TapestryError | None = None
+        for request in requests:
+            self._send(Frame(_encoder.encode(request)), "read", self._patience)
+        for request in requests:
+            try:
+                parts.append(self._take(request, _Empty, request.nbytes, time.monotonic() + self._patience)[1])
+            except DeviceLostError:
+                raise
+            except TapestryError as error:
+                failed = failed or error  # the answers to the others are still to be taken
+        if failed is not None:
+            raise failed
+        return parts
+
+    def _take(
+        self, message: m.Message, result: type[StructT], payload_bytes: int, deadline: float
+    ) -> tuple[StructT, bytes | bytearray | memoryview]:
+        """The answer to a message that was sent; those to earlier ones have been taken."""
+        command = _operation(message)
         frame = self._receive(command, deadline)
         self._unanswered = 0
         self._binding = 0.0  # it answers in order: what was submitted before has run
