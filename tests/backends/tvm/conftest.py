@@ -13,11 +13,12 @@ import pytest
 from support.region_bench import Bench, single_call
 from tapestry.backends.tvm.compile import compile_graph
 from tapestry.backends.tvm.options import TvmOptions
-from tapestry.runtime.open import open_in_process
+from tapestry.runtime.open import open_device, open_in_process
 
 _DEVICES = [
     pytest.param("opencl:0", marks=[pytest.mark.opencl, pytest.mark.timeout(300)]),
     pytest.param("webgpu:0", marks=[pytest.mark.webgpu, pytest.mark.timeout(300)]),
+    pytest.param("browser", marks=[pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]),
 ]
 
 
@@ -25,7 +26,7 @@ _DEVICES = [
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     """One device of each kind; a test that uses it runs on all of them."""
     pytest.importorskip("tvm")
-    device = open_in_process(request.param)
+    device = open_device("browser") if request.param == "browser" else open_in_process(request.param)
     yield Bench(device, lambda graph, info, options: compile_graph(graph, info, options or TvmOptions()))
     device.close()
 

@@ -47,6 +47,22 @@ def test_nan_and_infinity_are_neither_lost_nor_made(bench: Any, op: Any, args: t
     assert all(same(one, other) for one, other in zip(got, want, strict=True))
 
 
+@pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "log1p", "tanh", "sigmoid", "silu", "elu"])
+def test_special_values_of_exponentials_and_logarithms(bench: Any, name: str) -> None:
+    """WGSL leaves them open, and SwiftShader has log(-1) = 0, log(0) = -88, exp(NaN) infinite."""
+    (got,), (want,) = bench.call(getattr(aten, name).default, ODD)
+    # A few roundings of float32, and what the formulas lose near 0: the special values are what is tested.
+    torch.testing.assert_close(got, want, rtol=2e-6, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("exponent", [2.5, -2.5, 5.0, -5.0, 4.0, -4.0, 1.5, math.inf])
+def test_special_values_of_powers(bench: Any, exponent: float) -> None:
+    base = torch.tensor([0.0, -0.0, 1.0, -1.0, -2.0, 2.0, -3.5, math.inf, -math.inf, math.nan])
+    (got,), (want,) = bench.call(aten.pow.Tensor_Tensor, base, torch.full_like(base, exponent))
+    # exp2(y log2 x) loses log2 x times y roundings; the special values are what is tested
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("kind", ["choice", "additive"])
 def test_a_fully_masked_row_of_attention_is_zero(bench: Any, kind: str) -> None:
     x = torch.randn(1, 2, 4, 8, generator=torch.Generator().manual_seed(0))

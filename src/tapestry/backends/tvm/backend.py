@@ -21,7 +21,7 @@ from tapestry.runtime.device import DeviceInfo
 from tapestry.runtime.module import Compiled
 
 #: Grows with every change to this package that changes what it compiles.
-ADAPTER_VERSION = 8
+ADAPTER_VERSION = 9
 #: The only TVM that the adapter was written against: its Python API is renamed between minor releases.
 TVM_VERSION = "0.27.0.post1"
 

@@ -28,6 +28,72 @@ fn tapestry_nan() -> f32 { return bitcast<f32>(tapestry_nan_bits); }
 fn tapestry_isnan(x : f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 """,
     ),
+    # WGSL leaves open what exp, log and tanh give for special values, and adapters differ: SwiftShader (Chromium 156)
+    # has an infinite exp(NaN), -88.03 for log(0), numbers for logarithms of negative ones, NaN for tanh(inf).
+    "tapestry_exp": (
+        ("tapestry_isnan",),
+        """
+fn tapestry_exp(x : f32) -> f32 { if (tapestry_isnan(x)) { return x; } return exp(x); }
+""",
+    ),
+    "tapestry_exp2": (
+        ("tapestry_isnan",),
+        """
+fn tapestry_exp2(x : f32) -> f32 { if (tapestry_isnan(x)) { return x; } return exp2(x); }
+""",
+    ),
+    "tapestry_tanh": (
+        ("tapestry_isnan",),
+        """
+fn tapestry_tanh(x : f32) -> f32 { if (tapestry_isnan(x)) { return x; } return tanh(clamp(x, -20.0, 20.0)); }
+""",
+    ),
+    # C's special values (C23, F.10.4.4), and powers of negative numbers, which WGSL has none of.
+    "tapestry_pow": (
+        ("tapestry_inf", "tapestry_isnan", "tapestry_nan"),
+        """
+fn tapestry_pow(x : f32, y : f32) -> f32 {
+  let a = abs(x);
+  if (tapestry_isnan(x) || tapestry_isnan(y)) {
+    return select(tapestry_nan(), 1.0, (bitcast<u32>(y) & 0x7fffffffu) == 0u || bitcast<u32>(x) == 0x3f800000u);
+  }
+  if (y == 0.0 || x == 1.0) { return 1.0; }
+  let half = 0.5 * y;
+  let odd = y == floor(y) && half != floor(half);
+  if (x < 0.0 && y != floor(y) && a < tapestry_inf()) { return tapestry_nan(); }
+  var found = 1.0;
+  if (a == 0.0) { found = select(tapestry_inf(), 0.0, y > 0.0); }
+  else if (a == tapestry_inf()) { found = select(0.0, tapestry_inf(), y > 0.0); }
+  else if (a != 1.0) { found = pow(a, y); }
+  return select(found, -found, odd && bitcast<u32>(x) >= 0x80000000u);
+}
+""",
+    ),
+    # The sign and zero by their bits: a comparison may take a subnormal number for zero.
+    "tapestry_log_of": (
+        ("tapestry_inf", "tapestry_isnan", "tapestry_nan"),
+        """
+fn tapestry_log_of(x : f32, found : f32) -> f32 {
+  let bits = bitcast<u32>(x);
+  if (tapestry_isnan(x)) { return x; }
+  if ((bits & 0x7fffffffu) == 0u) { return -tapestry_inf(); }
+  if (bits > 0x80000000u) { return tapestry_nan(); }
+  return found;
+}
+""",
+    ),
+    "tapestry_log": (
+        ("tapestry_log_of",),
+        """
+fn tapestry_log(x : f32) -> f32 { return tapestry_log_of(x, log(x)); }
+""",
+    ),
+    "tapestry_log2": (
+        ("tapestry_log_of",),
+        """
+fn tapestry_log2(x : f32) -> f32 { return tapestry_log_of(x, log2(x)); }
+""",
+    ),
     # log(1 + t) for t >= 0: 2 artanh(t / (2 + t)) by its series below one half.
     "tapestry_log1p": (
         (),
