@@ -87,6 +87,17 @@ def test_errors_are_those_of_the_device(device: RemoteDevice) -> None:
     assert fill(device, 1.0) == [1.0] * 4
 
 
+def test_a_read_in_parts_that_fails_leaves_nothing_behind(device: RemoteDevice) -> None:
+    buffer = device.alloc(20 << 20)
+    device.write(buffer, bytes(20 << 20))
+    loaded = device.load(mock_module("raise"))
+    for _ in range(2):
+        device.submit([Launch(loaded, "raise", (buffer,), ONE, ONE)])
+        with pytest.raises(DeviceError, match="kernel raise failed"):
+            device.read(buffer, 20 << 20)
+        assert device.read(buffer, 20 << 20) == bytes(20 << 20)
+
+
 def test_out_of_memory_is_said_with_numbers_and_costs_nothing(device: RemoteDevice) -> None:
     kept = device.alloc(16)
     device.alloc(1 << 40)

@@ -11,9 +11,9 @@ import os
 import platform
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import Self
 
 import msgspec
 
@@ -27,17 +27,14 @@ from tapestry.runtime.device import (
     Loaded,
     LogEntry,
 )
-from tapestry.runtime.handles import Handles
 from tapestry.runtime.limits import check_buffer_bytes
 from tapestry.runtime.module import Artifact, KernelModule
 from tapestry.runtime.protocol import messages as m
+from tapestry.runtime.protocol.asking import Asking, Empty
 from tapestry.runtime.protocol.contents import SMALLEST_CONTENT, KeptContents, parts_of
 from tapestry.runtime.protocol.framing import (
     Channel,
-    ChannelClosedError,
-    ChannelTimeoutError,
     Frame,
-    ProtocolError,
 )
 from tapestry.runtime.protocol.wire import to_wire
 
@@ -46,9 +43,6 @@ COMMANDS_PER_MESSAGE = 1024
 
 #: Parts of one read that are asked for together.
 READS_AHEAD = 16
-
-#: What a message counts in the server's window beside its payload.
-MESSAGE_BYTES = 512
 
 #: Who this is, for the server's log and for others who find the device taken: a process is one client.
 CLIENT = f"tapestry on {platform.node()[:64] or 'an unnamed host'}, process {os.getpid()} ({os.urandom(4).hex()})"
@@ -61,52 +55,33 @@ CLOSE_SECONDS = 2.0
 BIND_SECONDS = 120.0
 BIND_SECONDS_PER_MIB = 1.0
 
-StructT = TypeVar("StructT", bound=msgspec.Struct)
 _encoder = msgspec.msgpack.Encoder()
-_answers: msgspec.msgpack.Decoder[m.Answer] = msgspec.msgpack.Decoder(m.Answer)
 
 
-class _Empty(msgspec.Struct):
-    """The result of requests that return nothing."""
-
-
-class ProtocolDevice(ABC):
+class ProtocolDevice(Asking):
     """A Device behind the protocol. ``timeout``: seconds that a request may take, all work before it included.
 
     Only binding constants may take longer: ``bind_timeout`` seconds more, and BIND_SECONDS_PER_MIB for their size.
     """
 
     def __init__(self, device: str, token: str = "", *, timeout: float, start_timeout: float) -> None:
-        self.timeout = timeout
+        super().__init__(device, timeout)
         self.bind_timeout = BIND_SECONDS
         self._start_timeout = start_timeout
-        self._device_name = device
         #: Sent with hello: which use of the device this is.
         self._session = ""
         self._token = token
-        self._handles = Handles()
         self._lock = threading.RLock()
-        self._channel: Channel | None = None
-        self._lost: DeviceLostError | None = None
-        self._last_id = 0
         self._generation = 0
         self._known: set[str] = set()
         self._contents = KeptContents(self._ask, self._post, self._next_id)
-        #: Bytes sent since the last answer.
-        self._unanswered = 0
-        #: The loaded artifacts that bind constants, and the seconds granted to binding that may still go on.
+        #: The loaded artifacts that bind constants.
         self._binders: set[int] = set()
-        self._binding = 0.0
         self._info: DeviceInfo | None = None
-        self._server = m.ServerLimits()
 
     @abstractmethod
     def _connect(self) -> Channel:
         """A fresh connection. EnvironmentProblem when there can be none."""
-
-    @abstractmethod
-    def _abandon(self, reason: TapestryError, during: str) -> DeviceLostError:
-        """Give the connection up (kill the worker); the error to raise. ``during`` names the command."""
 
     @abstractmethod
     def _disconnect(self) -> None:
@@ -231,7 +206,7 @@ class ProtocolDevice(ABC):
     def sync(self) -> None:
         with self._lock:
             self._require_connected()
-            self._ask(m.Sync(id=self._next_id()), _Empty)
+            self._ask(m.Sync(id=self._next_id()), Empty)
 
     def launch_log(self, clear: bool = False) -> list[LogEntry]:
         with self._lock:
@@ -250,7 +225,7 @@ class ProtocolDevice(ABC):
         with self._lock:
             self._require_connected()
             start = time.perf_counter()
-            self._ask(m.Ping(id=self._next_id()), _Empty)
+            self._ask(m.Ping(id=self._next_id()), Empty)
             return time.perf_counter() - start
 
     def restart(self) -> None:
@@ -264,7 +239,7 @@ class ProtocolDevice(ABC):
             self._handles.restart()
             if self._channel is not None:
                 with contextlib.suppress(TapestryError):  # it is going away either way
-                    self._ask(m.Close(id=self._next_id()), _Empty, seconds=min(self.timeout, CLOSE_SECONDS))
+                    self._ask(m.Close(id=self._next_id()), Empty, seconds=min(self.timeout, CLOSE_SECONDS))
             self._channel = None
             self._lost = None
             self._disconnect()
@@ -309,10 +284,10 @@ class ProtocolDevice(ABC):
 
     def _ask_load(self, loaded: Loaded, encoded: bytes) -> None:
         try:
-            self._ask(m.Load(id=self._next_id(), module=loaded.id, digest=loaded.digest), _Empty)
+            self._ask(m.Load(id=self._next_id(), module=loaded.id, digest=loaded.digest), Empty)
         except m.MissingContentError:  # the server has dropped it meanwhile
             self._send_module(loaded.digest, encoded)
-            self._ask(m.Load(id=self._next_id(), module=loaded.id, digest=loaded.digest), _Empty)
+            self._ask(m.Load(id=self._next_id(), module=loaded.id, digest=loaded.digest), Empty)
 
     def _post_commands(self, commands: Sequence[m.WireCommand]) -> None:
         """One submit message, or several where the header would be too long."""
@@ -327,122 +302,8 @@ class ProtocolDevice(ABC):
         self._post_commands(commands[:middle])
         self._post_commands(commands[middle:])
 
-    def _post(self, message: m.Message, payload: bytes | memoryview = b"") -> None:
-        self._stay_in_window(memoryview(payload).nbytes)
-        self._send(Frame(_encoder.encode(message), payload), _operation(message), self._patience)
-
-    def _stay_in_window(self, nbytes: int) -> None:
-        """Wait for the server where it might stop reading, and with that stop answering the connection's pings."""
-        nbytes += MESSAGE_BYTES
-        if self._server.window_bytes and self._unanswered + nbytes > self._server.window_bytes:
-            self._ask(m.Ping(id=self._next_id()), _Empty)
-        self._unanswered += nbytes
-
-    def _ask(
-        self, message: m.Message, result: type[StructT], *, payload_bytes: int = 0, seconds: float | None = None
-    ) -> tuple[StructT, bytes | bytearray | memoryview]:
-        command = _operation(message)
-        header = _encoder.encode(message)
-        if len(header) > self._server.header_bytes:
-            raise UsageError(f"a {command} message of {len(header):,} bytes is over {self._server.header_bytes:,}")
-        allowed = self._patience if seconds is None else seconds
-        deadline = time.monotonic() + allowed
-        self._send(Frame(header), command, allowed)
-        return self._take(message, result, payload_bytes, deadline)
-
-    def _read_parts(self, requests: Sequence[m.Read]) -> list[bytes | bytearray | memoryview]:
-        """All asked for before the first is waited for: one round trip. The first error of them is raised."""
-        parts: list[bytes | bytearray | memoryview] = []
-        failed: TapestryError | None = None
-        for request in requests:
-            self._send(Frame(_encoder.encode(request)), "read", self._patience)
-        for request in requests:
-            try:
-                parts.append(self._take(request, _Empty, request.nbytes, time.monotonic() + self._patience)[1])
-            except DeviceLostError:
-                raise
-            except TapestryError as error:
-                failed = failed or error  # the answers to the others are still to be taken
-        if failed is not None:
-            raise failed
-        return parts
-
-    def _take(
-        self, message: m.Message, result: type[StructT], payload_bytes: int, deadline: float
-    ) -> tuple[StructT, bytes | bytearray | memoryview]:
-        """The answer to a message that was sent; those to earlier ones have been taken."""
-        command = _operation(message)
-        frame = self._receive(command, deadline)
-        self._unanswered = 0
-        self._binding = 0.0  # it answers in order: what was submitted before has run
-        try:
-            answer = _answers.decode(frame.header)
-            if isinstance(answer, m.Reply):
-                if answer.id != message.id or len(frame.payload) != payload_bytes:
-                    raise ProtocolError(
-                        f"expected reply {message.id} with {payload_bytes} bytes, "
-                        f"got {answer.id} with {len(frame.payload)}"
-                    )
-                return msgspec.msgpack.decode(answer.result, type=result), frame.payload
-        except (msgspec.DecodeError, UnicodeDecodeError, ProtocolError) as error:
-            raise self._lose(ProtocolError(f"its answer is wrong: {error}"), command) from error
-        error = m.error_from(answer)
-        if command != "hello" and (answer.fatal or isinstance(error, DeviceLostError)):
-            raise self._lose(error, command) from error
-        raise error
-
-    def _send(self, frame: Frame, command: str, seconds: float) -> None:
-        channel = self._require_connected()
-        try:
-            channel.send(frame, time.monotonic() + seconds)
-        except (ChannelClosedError, ChannelTimeoutError) as error:
-            raise self._lose(error, command) from error
-        except BaseException:  # Ctrl-C: half a frame may have gone out
-            self._lose(ProtocolError("interrupted"), command)
-            raise
-
-    def _receive(self, command: str, deadline: float) -> Frame:
-        channel = self._require_connected()
-        try:
-            frame = channel.receive(deadline)
-        except (ChannelClosedError, ChannelTimeoutError, ProtocolError) as error:
-            raise self._lose(error, command) from error
-        except BaseException:  # Ctrl-C: the answer would be taken for that of the next request
-            self._lose(ProtocolError("interrupted"), command)
-            raise
-        if frame is None:
-            raise self._lose(ChannelClosedError("the connection ended"), command)
-        return frame
-
-    def _lose(self, reason: TapestryError, command: str) -> DeviceLostError:
-        self._channel = None
-        self._handles.restart()
-        self._lost = self._abandon(reason, command)
-        self._binding = 0.0
-        return self._lost
-
-    @property
-    def _patience(self) -> float:
-        """Seconds for a request, with those granted to binding that it may have to wait for."""
-        return self.timeout + self._binding
-
     def _seconds_to_bind(self, command: Command) -> float:
         """What a command adds to the patience: a call of the constants alone binds them."""
         if not isinstance(command, Call) or command.outputs or command.loaded.id not in self._binders:
             return 0.0
         return self.bind_timeout + BIND_SECONDS_PER_MIB * sum(buffer.nbytes for buffer in command.inputs) / 2**20
-
-    def _require_connected(self) -> Channel:
-        if self._channel is not None:
-            return self._channel
-        if self._lost is not None:
-            raise type(self._lost)(f"the device is gone, call restart(): {self._lost}")
-        raise DeviceLostError(f"device {self._device_name} is closed; call restart() or open it again")
-
-    def _next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
-
-
-def _operation(message: m.Message) -> str:
-    return str(message.__struct_config__.tag)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tapestry.errors import TapestryError
-from tapestry.runtime.protocol.client import MESSAGE_BYTES
+from tapestry.runtime.protocol.asking import MESSAGE_BYTES
 from tapestry.runtime.protocol.framing import Channel, Frame, ProtocolError
 
 
