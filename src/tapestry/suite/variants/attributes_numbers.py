@@ -53,7 +53,7 @@ _BY_NAME: dict[str, tuple[object, ...]] = {
     "decimals": (1, 2, -1, 3, -2),
     "ignore_index": (1, 0, -1, -100),
     "padding_idx": (0, 1, -1),
-    "num_classes": (-1, 5, 9, 17),
+    "num_classes": (-1, 300, 5, 9, 17),
     "reduction": (0, 2, 1),
     "interpolation_mode": (1, 0, 2),
     "padding_mode": (1, 2, 0),

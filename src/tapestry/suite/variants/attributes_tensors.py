@@ -46,6 +46,11 @@ def index_lists(call: OpCall, row: Parameter, value: object) -> Iterator[tuple[s
             picked = torch.ops.aten.index.Tensor(tensor, indices)
             changes["values"] = resized(written, picked.shape, label)
         yield label, changes
+    if written is None and tensor.dim() < 4 and "self" in given(call):
+        # apart from each other and from the first dim: what they pick stands in front
+        wide = resized(tensor, [3, 4, 2, 5], "four dims")
+        indices = [None, torch.tensor([0, 3, 1]), None, torch.tensor([4, 0, 2])]
+        yield "[None, i, None, j] of 4 dims", {"self": wide, row.name: indices}
 
 
 def _indices(tensor: torch.Tensor) -> Iterator[tuple[str, list[torch.Tensor | None]]]:

@@ -17,11 +17,12 @@ from tapestry.suite.variants.shape_data import resized
 from tapestry.suite.variants.shape_links import in_range
 from tapestry.suite.variants.shape_trial import TRIAL_ELEMENTS, accepts, contradicts, elements
 
-_LARGEST_RANK = 5
+#: One more than the six axes that copy kernels often know, and another.
+_LARGEST_RANK = 8
 
 
 def rank_variants(call: OpCall) -> Iterator[Variant]:
-    """The call at each rank from 0 to 5 that it has, reached by one leading dim after another."""
+    """The call at each rank from 0 to 8 that it has, reached by one leading dim after another."""
     for direction, step in (("fewer", fewer), ("more", more)):
         current = call
         while True:

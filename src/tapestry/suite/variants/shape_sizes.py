@@ -30,6 +30,8 @@ _EACH_FIRST = (0, 1, 3)
 _TURNS = (5, 2, 7, 33, 13, 65, 17, 129, 127, 257)
 #: A long row: no multiple of a block, and more than one dispatch of 65,535 or an index of 16 bits covers.
 _LONG = (4_099, 65_537)
+#: Counts at which a byte and 16 bits are 0 again.
+_WRAPPING = (256, 65_536)
 #: More elements than 2^22, of which no power of two is a divisor.
 _MANY = (1 << 22) + 3
 
@@ -150,27 +152,38 @@ def _fallbacks(sizes: Mapping[Link, int]) -> tuple[Mapping[Link, int], ...]:
 
 
 def _reductions(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Variant]:
-    """Long rows of equal ones in 16 bits: an accumulator of the same width stops counting."""
+    """Rows of ones: as many as wrap a byte or 16 bits, and long ones in 16-bit floats, whose own sums stop counting."""
+    last = next((link for link in reversed(linked) if link.axes[0][0].tensor == 0), None)
+    ends = dict.fromkeys(part for part in (last, linked[0] if linked else None) if part is not None)
+    for size in _WRAPPING:
+        for link in ends:
+            name = f"shape {label(link)}={size} ones"
+            sizes = _long(call, linked, link, size)
+            if _numel(call, sizes) > TRIAL_ELEMENTS:
+                continue
+            yield Variant(name, Kind.SHAPE, 2, lambda s=sizes, n=name: _ones(with_sizes(call, s, n), None))
     floats = [tensor for tensor in call.tensors if tensor.is_floating_point()]
     if not floats:
         return
-    last = next((link for link in reversed(linked) if link.axes[0][0].tensor == 0), None)
     for dtype in (torch.bfloat16, torch.float16):
-        for link in dict.fromkeys(part for part in (last, linked[0] if linked else None) if part is not None):
+        for link in ends:
             name = f"shape {label(link)}=4099 ones {str(dtype).removeprefix('torch.')}"
             sizes = _long(call, linked, link, _LONG[0])
+            if _numel(call, sizes) > TRIAL_ELEMENTS:
+                continue
             yield Variant(name, Kind.SHAPE, 2, lambda s=sizes, n=name, d=dtype: _ones(with_sizes(call, s, n), d))
 
 
-def _ones(call: OpCall, dtype: torch.dtype) -> OpCall:
+def _ones(call: OpCall, dtype: torch.dtype | None) -> OpCall:
+    """All data 1, floats of another dtype where one is given."""
     data = {meaning.place for meaning in tensor_meanings(call) if meaning.role == Role.DATA}
     return call.with_tensors(
         tuple(
-            tensor
-            if not tensor.is_floating_point()
-            else torch.ones(tensor.shape, dtype=dtype)
+            torch.ones(tensor.shape, dtype=dtype if dtype and tensor.is_floating_point() else tensor.dtype)
             if place in data
             else cast_like(tensor, dtype)
+            if dtype and tensor.is_floating_point()
+            else tensor
             for place, tensor in enumerate(call.tensors)
         )
     )
