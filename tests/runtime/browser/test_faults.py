@@ -150,10 +150,15 @@ def test_no_browser_outlives_its_owner() -> None:
     assert owner.stdout is not None
     pid = int(owner.stdout.readline())
     assert group(pid)
+    profile = Path(f"/proc/{pid}/cmdline").read_text().partition("--user-data-dir=")[2].partition("\0")[0]
+    folder = Path(profile).parent
+    assert folder.name.startswith("tapestry-browser-")
+    assert folder.exists()
     owner.kill()
     owner.wait()
     owner.stdout.close()
     assert wait_for(lambda: not group(pid))
+    assert not folder.exists()
 
 
 @pytest.mark.browser

@@ -42,9 +42,15 @@ FLAGS = (
     "--password-store=basic",
 )
 
-#: Becomes the browser; a process beside it ends the group when standard input does, which is when its owner ends,
-#: however that happens.
-_LAUNCHER = 'exec 3<&0; { read -r _ <&3; kill -KILL 0; } & exec "$@" 3<&- </dev/null'
+#: Becomes the browser; a process beside it ends the group, and removes the folder, when standard input ends, which is
+#: when its owner does, however that happens.
+_LAUNCHER = """
+folder=$1
+shift
+exec 3<&0
+{ read -r _ <&3; kill -KILL $$; sleep 0.5; rm -rf "$folder"; kill -KILL 0; } &
+exec "$@" 3<&- </dev/null
+"""
 
 #: How much of what it wrote is quoted in an error, in characters.
 QUOTED = 2000
@@ -86,7 +92,7 @@ class Chromium:
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    ["/bin/sh", "-c", _LAUNCHER, "sh", *command],
+                    ["/bin/sh", "-c", _LAUNCHER, "sh", self._folder, *command],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
