@@ -215,6 +215,7 @@ NONFINITE = (
     Pattern("nan-last", _among((math.nan,), lambda length: (_last(length),))),
     Pattern("infinity", _among((math.inf,), lambda length: (_middle(length),))),
     Pattern("lowest", _among((-math.inf,), lambda length: (0,))),
+    Pattern("masked-but-last", _one_at(-math.inf, 1.0, _last)),
     Pattern("masked-but-first", _one_at(-math.inf, 1.0, _first)),
     Pattern("all-masked", _constant(-math.inf)),
     Pattern("both-infinities", _among((math.inf, -math.inf), lambda length: (0, _last(length)))),
