@@ -11,11 +11,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help venv demo test check lint types layers format schema lock bench clean
+.PHONY: help venv demo test test-all check lint types layers format schema lock bench clean
 
 help:
 	@echo 'make demo    migrate MiniLM to OpenCL; writes out/minilm.html and out/minilm.json'
 	@echo 'make test    the fast tests, then those that need a device'
+	@echo 'make test-all  these, and those that take minutes more'
 	@echo 'make check   lint, formatting, types, layers'
 	@echo 'make format  mend what the linter and the formatter can'
 	@echo 'make schema  the JSON Schemas in docs/schema, from the records that commands write'
@@ -53,10 +54,15 @@ demo: venv
 
 # OpenCL comes with the PoCL wheel; WebGPU's adapter and the browser are the system's, installed where that is allowed.
 test: venv
-	$(BIN)/python -m pytest -q -n auto -m 'not opencl and not webgpu and not browser and not slow'
+	$(BIN)/python -m pytest -q -n auto -m 'not opencl and not webgpu and not browser and not slow and not thorough'
 	@sh tools/adapter.sh $(BIN)/python || without='--without webgpu'; \
 	sh tools/browser.sh $(BIN)/python || without="$$without --without browser"; set -x; \
-	$(BIN)/python -m pytest -q -n auto --timeout 400 --require-devices $$without -m 'opencl or webgpu or browser or slow'
+	$(BIN)/python -m pytest -q -n auto --timeout 400 --require-devices $$without \
+	  -m '(opencl or webgpu or browser or slow) and not thorough'
+
+# What `make test` leaves out for its length.
+test-all: test
+	$(BIN)/python -m pytest -q -n auto --timeout 900 --require-devices -m thorough
 
 # `make -k check` goes on after a failure.
 check: lint types layers

@@ -18,7 +18,8 @@ from tapestry.runtime.open import open_device, open_in_process
 _DEVICES = [
     pytest.param("opencl:0", marks=[pytest.mark.opencl, pytest.mark.timeout(300)]),
     pytest.param("webgpu:0", marks=[pytest.mark.webgpu, pytest.mark.timeout(300)]),
-    pytest.param("browser", marks=[pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]),
+    # Hundreds of kernels that SwiftShader takes seconds to compile: `make test-all`.
+    pytest.param("browser", marks=[pytest.mark.browser, pytest.mark.thorough, pytest.mark.timeout(300)]),
 ]
 
 
