@@ -13,7 +13,7 @@ from tapestry.suite.audit.run import audit
 SECONDS = 15.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_an_audit_reports_no_platform_that_is_right() -> None:
     result = audit(None, Path(quiet_controls.__file__), seconds=SECONDS, workers=2)
