@@ -29,8 +29,9 @@ from tapestry.suite.case import Suite
 from tapestry.suite.derived import with_variants
 from tapestry.suite.on_target import Target, replay_on
 from tapestry.suite.store import save_suite
+from tapestry.suite.variants.derive import Budget
 
-MODELS = ("zoo:bert", "zoo:convnet", "zoo:integers")
+MODELS = ("zoo:bert", "zoo:integers")
 ELEMENTS = 4096
 
 
@@ -38,10 +39,12 @@ def small_suite(name: str) -> Suite:
     """A model's suite with variants, small cases only."""
     loaded = load_model(name)
     call = loaded.inputs[0].calls[0]
-    suite = with_variants(carve(capture(loaded.module, call.args, call.kwargs, name=name), loaded.inputs))
+    suite = with_variants(
+        carve(capture(loaded.module, call.args, call.kwargs, name=name), loaded.inputs), Budget(cases=24)
+    )
     kept = [case for case in suite.cases if _small(suite, case)]
-    bases = {case.base for case in kept} | {case.id for case in kept}
-    return replace(suite, cases=tuple(case for case in suite.cases if case in kept or case.id in bases))
+    wanted = {case.id for case in kept} | {case.base for case in kept}
+    return replace(suite, cases=tuple(case for case in suite.cases if case.id in wanted))
 
 
 def _small(suite: Suite, case: Any) -> bool:

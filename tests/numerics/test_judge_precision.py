@@ -301,7 +301,8 @@ def test_overflow_inside_the_sources_formula_is_nobodys_fault() -> None:
     args = (x, 2, [1])
     want = oracle(aten.linalg_vector_norm.default, args)
     infinite, right = (torch.tensor([torch.inf]),), (torch.tensor([2e30]),)
-    assert judge(aten.linalg_vector_norm.default, args, {}, infinite, None, want).verdict == "fail"
+    # the squares leave float32, whoever adds them up
+    assert judge(aten.linalg_vector_norm.default, args, {}, infinite, None, want).verdict == "pass"
     assert judge(aten.linalg_vector_norm.default, args, {}, infinite, infinite, want).verdict == "pass"
     assert judge(aten.linalg_vector_norm.default, args, {}, right, infinite, want).verdict == "pass"
 

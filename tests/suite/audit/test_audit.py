@@ -59,6 +59,7 @@ def test_what_is_found_and_what_survives(tmp_path: Path, faults: Path, suite: Pa
         "leaky",
         "raises_on_nothing",
         "aborts",
+        "hangs",
     }
     assert found["drops_nan"].by.endswith("nan")
     assert found["hangs"].verdict == "timeout"
