@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import msgspec
 import torch
@@ -22,7 +23,7 @@ from tapestry.suite.case import Case, Suite, Tensors
 from tapestry.suite.expected import oracle_results
 from tapestry.suite.one_call import call_of, graph_of, inputs_of
 from tapestry.suite.variants.call import Kind, OpCall, Variant
-from tapestry.suite.variants.derive import GENERATION, Budget, derive, make
+from tapestry.suite.variants.derive import GENERATION, Budget, derive, listing
 
 #: What keeps the key of the carved case, and so may decide whether its nodes move.
 SAME_KEY = frozenset({Kind.VALUES, Kind.NONFINITE})
@@ -126,6 +127,26 @@ def _finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(wide).all())
 
 
+@dataclass(frozen=True)
+class _Same:
+    """A suite as part of a key: by identity, and kept alive by it."""
+
+    suite: Suite
+
+    def __hash__(self) -> int:
+        return id(self.suite)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.suite is self.suite
+
+
+@lru_cache(maxsize=2)
+def _named(same: _Same, base: str) -> dict[str, Variant]:
+    """The variants of a base case; its derived cases are asked for one after the other."""
+    case = same.suite.by_id[base]
+    return listing(call_of(case.load_graph(), same.suite.inputs(case)))
+
+
 def tensors_of(suite: Suite, case: Case) -> Tensors:
     """The tensors of a derived case. FormatError when its base or its variant is not known (any more)."""
     base = suite.by_id.get(case.base)
@@ -138,7 +159,7 @@ def tensors_of(suite: Suite, case: Case) -> Tensors:
         )
     like = base.load_graph()
     try:
-        made = make(call_of(like, suite.inputs(base)), case.variant)
+        made = _named(_Same(suite), base.id)[case.variant].build()
     except TapestryError:
         raise
     except (LookupError, RuntimeError, ValueError, TypeError) as error:

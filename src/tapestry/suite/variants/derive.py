@@ -111,6 +111,14 @@ def make(call: OpCall, name: str) -> OpCall:
     raise LookupError(f"{call.target} has no variant {name!r} in generation {GENERATION}")
 
 
+def listing(call: OpCall) -> dict[str, Variant]:
+    """All variants of a call by name, none built: for whoever asks for many of them by name."""
+    found: dict[str, Variant] = {}
+    for variant in _all(call, SOURCES, frozenset(Kind)):
+        found.setdefault(variant.name, variant)
+    return found
+
+
 def _all(call: OpCall, sources: tuple[Source, ...], kinds: Collection[Kind]) -> Iterator[Variant]:
     for source in sources:
         if source.kinds.isdisjoint(kinds):
