@@ -149,7 +149,9 @@ def _number(value: complex, dtype: torch.dtype) -> tuple[str, complex]:
         return argument_text(value), _meant(value)
     short = str(np.float32(value))
     same = torch.tensor([float(short), value], dtype=dtype)
-    return (short, float(short)) if bool(same[0] == same[1]) else (repr(value), value)
+    # The shortest text of the largest number is a little above it, which torch.full does not take.
+    inside = abs(float(short)) <= torch.finfo(dtype).max
+    return (short, float(short)) if inside and bool(same[0] == same[1]) else (repr(value), value)
 
 
 def _meant(value: float) -> float:
