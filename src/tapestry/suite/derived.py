@@ -20,8 +20,8 @@ from tapestry.program import traits
 from tapestry.program.graph import Graph, TensorSpec
 from tapestry.program.serial import dumps
 from tapestry.suite.case import Case, Suite, Tensors
-from tapestry.suite.expected import oracle_results
-from tapestry.suite.one_call import call_of, graph_of, inputs_of
+from tapestry.suite.expected import is_finite, oracle_results
+from tapestry.suite.one_call import call_of, distinct_tensors, graph_of, inputs_of
 from tapestry.suite.variants.call import Kind, OpCall, Variant
 from tapestry.suite.variants.derive import GENERATION, Budget, derive, listing
 
@@ -75,21 +75,15 @@ def admitting(suite: Suite, nonfinite: bool = False) -> Suite:
     return replace(suite, cases=tuple(kept))
 
 
-def of_kinds(suite: Suite, kinds: Collection[str]) -> Suite:
-    """The suite with its carved cases and the derived ones of some kinds."""
-    return replace(suite, cases=tuple(case for case in suite.cases if not case.base or case.kind in kinds))
-
-
 def _derived(
     suite: Suite, base: Case, budget: Budget, kinds: Collection[Kind], nonfinite: frozenset[int]
 ) -> Iterator[Case]:
     like = base.load_graph()
-    call = call_of(like, suite.inputs(base))
     if traits.place_reason(like.calls[0]) is not None:
         return  # it never leaves the source
-    for variant, made in derive(call, budget, kinds):
+    for variant, made in derive(call_of(like, suite.inputs(base)), budget, kinds):
         if variant.kind not in SAME_KEY or _fits(like, made):
-            yield _case(base, variant, made, nonfinite)
+            yield _case(base, like, variant, made, nonfinite)
 
 
 def _fits(like: Graph, made: OpCall) -> bool:
@@ -98,11 +92,10 @@ def _fits(like: Graph, made: OpCall) -> bool:
     return found == [entry.spec for entry in like.inputs]
 
 
-def _case(base: Case, variant: Variant, made: OpCall, nonfinite: frozenset[int]) -> Case:
-    like = base.load_graph()
+def _case(base: Case, like: Graph, variant: Variant, made: OpCall, nonfinite: frozenset[int]) -> Case:
     blocking, graph, key = False, base.graph, base.key
     if variant.kind in SAME_KEY:
-        found = {place for place, tensor in enumerate(inputs_of(like, made)) if not _finite(tensor)}
+        found = {place for place, tensor in enumerate(inputs_of(like, made)) if not is_finite(tensor)}
         blocking = variant.kind == Kind.VALUES or found <= nonfinite
     else:
         results = made.target(*made.args, **made.kwargs)
@@ -117,14 +110,9 @@ def _case(base: Case, variant: Variant, made: OpCall, nonfinite: frozenset[int])
 
 def _nonfinite_inputs(suite: Suite, cases: list[Case]) -> frozenset[int]:
     """The inputs at which a carved sample or constant of an operator key holds NaN or infinities."""
-    return frozenset(place for case in cases for place, tensor in enumerate(suite.inputs(case)) if not _finite(tensor))
-
-
-def _finite(tensor: torch.Tensor) -> bool:
-    if not (tensor.is_floating_point() or tensor.is_complex()):
-        return True
-    wide = tensor.float() if tensor.dtype.itemsize == 1 else tensor
-    return bool(torch.isfinite(wide).all())
+    return frozenset(
+        place for case in cases for place, tensor in enumerate(suite.inputs(case)) if not is_finite(tensor)
+    )
 
 
 @dataclass(frozen=True)
@@ -169,7 +157,7 @@ def tensors_of(suite: Suite, case: Case) -> Tensors:
         inputs = inputs_of(like, made)
         made = call_of(like, inputs)
     else:
-        inputs = graph_of(made, made.target(*made.args, **made.kwargs), like)[1]
+        inputs = distinct_tensors(made)
     with torch.no_grad():
         source = eager_results(made.target, made.args, made.kwargs)
     return Tensors(inputs, source, oracle_results(made))

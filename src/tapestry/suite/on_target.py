@@ -29,7 +29,6 @@ from tapestry.numerics.judgement import Judgement, Metrics
 from tapestry.numerics.judging import judge
 from tapestry.numerics.verdict import Verdict
 from tapestry.program.graph import Graph, Ref
-from tapestry.program.interpret import resolve
 from tapestry.program.program import tensor_digest
 from tapestry.runtime.again import until_connected
 from tapestry.runtime.bind import BoundRegion
@@ -41,6 +40,7 @@ from tapestry.suite.composition.judging import judge_graph
 from tapestry.suite.expected import all_finite
 from tapestry.suite.guards import Exact, Guards
 from tapestry.suite.journal import Journal
+from tapestry.suite.one_call import call_of
 from tapestry.suite.variants.call import Kind
 from tapestry.suite.verdicts import CaseResult, ReplayResult
 
@@ -202,19 +202,16 @@ def judge_case(
     """Judge what a device gave for a case; that of several calls by the running error bound of its graph."""
     if len(graph.calls) != 1:
         return judge_graph(graph, inputs, got, suite.source(case), suite.oracle(case))
-    values: dict[Ref, object] = {Ref(entry.name): tensor for entry, tensor in zip(graph.inputs, inputs, strict=True)}
-    (call,) = graph.calls
-    args = tuple(resolve(value, values) for value in call.args)
-    kwargs = {name: resolve(value, values) for name, value in call.kwargs}
+    call = call_of(graph, inputs)
     # A region hands out only the results that something reads; the others are neither computed nor judged.
-    results: list[torch.Tensor | None] = [None] * len(call.outputs)
+    results: list[torch.Tensor | None] = [None] * len(graph.calls[0].outputs)
     for ref, tensor in zip(graph.outputs, got, strict=True):
         results[ref.item] = tensor
     read = {ref.item for ref in graph.outputs}
     source = [tensor if item in read else None for item, tensor in enumerate(suite.source(case))]
     oracle = suite.oracle(case)
     want = None if oracle is None else [tensor if item in read else None for item, tensor in enumerate(oracle)]
-    return judge(call.target, args, kwargs, results, source, want)
+    return judge(call.target, call.args, call.kwargs, results, source, want)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 
 from tapestry.program.graph import Argument, Call, Graph, GraphInput, Ref, TensorSpec, operands, refs_in
 from tapestry.program.interpret import resolve
-from tapestry.suite.variants.call import OpCall
+from tapestry.suite.variants.call import OpCall, tensors_in
 
 
 def call_of(graph: Graph, inputs: Sequence[torch.Tensor]) -> OpCall:
@@ -37,16 +37,13 @@ def graph_of(call: OpCall, results: object, like: Graph) -> tuple[Graph, tuple[t
     ``results`` is what the operator gives, ``like`` the graph of the call that this one was derived from: tensors at
     arguments that are constants there are constants here.
     """
-    names: dict[int, str] = {}
-    inputs: list[torch.Tensor] = []
+    inputs = distinct_tensors(call)
+    names = {id(tensor): f"i{place}" for place, tensor in enumerate(inputs)}
     constant: set[str] = set()
     fixed = frozenset(_constant_arguments(like))
 
     def swap(value: object, place: str) -> Argument:
         if isinstance(value, torch.Tensor):
-            if id(value) not in names:
-                names[id(value)] = f"i{len(inputs)}"
-                inputs.append(value)
             if place in fixed:
                 constant.add(names[id(value)])
             return Ref(names[id(value)])
@@ -65,7 +62,13 @@ def graph_of(call: OpCall, results: object, like: Graph) -> tuple[Graph, tuple[t
     )
     outputs = tuple(Ref("n0", item) for item in read_items(like, specs))
     graph = Graph(entries, (Call("n0", call.target, args, kwargs, specs, is_tuple),), outputs)
-    return graph, tuple(inputs)
+    return graph, inputs
+
+
+def distinct_tensors(call: OpCall) -> tuple[torch.Tensor, ...]:
+    """The tensors of a call, each once, in the order in which `graph_of` makes them inputs."""
+    named = tuple(call.kwargs[name] for name in sorted(call.kwargs))
+    return tuple({id(tensor): tensor for tensor in (*tensors_in(call.args), *tensors_in(named))}.values())
 
 
 def read_items(like: Graph, specs: Sequence[TensorSpec | None]) -> Iterator[int]:

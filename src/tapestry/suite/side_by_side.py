@@ -6,13 +6,13 @@ Not here: replaying, printing, and two replays of one device (against.py).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Literal
 
 import msgspec
 
 from tapestry.suite.against import NOTABLE
-from tapestry.suite.verdicts import BLOCKING, CaseResult, ReplayResult, by_operator
+from tapestry.suite.verdicts import BLOCKING, CaseResult, ReplayResult, by_operator, finite
 
 #: Below a rounding of float32 no difference of errors is worth a word.
 LEAST_ERROR = 2.0**-23
@@ -67,7 +67,7 @@ def side_by_side(replays: Sequence[ReplayResult]) -> tuple[OperatorRow, ...]:
             tuple(
                 OnDevice(
                     replay.device, entries[op].verdicts,
-                    _finite(entries[op].worst.max_rel), _finite(entries[op].worst.nmse),
+                    finite(entries[op].worst.max_rel), finite(entries[op].worst.nmse),
                 )
                 if op in entries
                 else OnDevice(replay.device, {})
@@ -100,7 +100,7 @@ def _row(op: str, devices: tuple[OnDevice, ...], cases: Sequence[tuple[CaseResul
 def _examples(devices: tuple[OnDevice, ...], results: tuple[CaseResult, ...]) -> tuple[Example, ...]:
     return tuple(
         Example(
-            entry.device, _outcome(result), _finite(result.metrics.nmse),
+            entry.device, _outcome(result), finite(result.metrics.nmse),
             result.reason if result.verdict in BLOCKING else "",
         )
         for entry, result in zip(devices, results, strict=True)
@@ -120,7 +120,3 @@ def _difference(results: tuple[CaseResult, ...]) -> Difference:
 
 def _outcome(entry: CaseResult) -> str:
     return f"{entry.verdict}{', imprecise' if entry.imprecise else ''}"
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from math import isnan
+from math import isfinite, isnan
 
 import msgspec
 
@@ -108,3 +108,8 @@ def _summary(op: str, entries: list[CaseResult]) -> OperatorSummary:
 def _largest(values: Iterable[float]) -> float:
     """The maximum; NaN, which no comparison sees, is worse than any number."""
     return max(values, key=lambda value: (isnan(value), value))
+
+
+def finite(value: float) -> float | None:
+    """The number, or None for one that JSON has no place for."""
+    return value if isfinite(value) else None

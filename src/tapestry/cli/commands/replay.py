@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +28,7 @@ from tapestry.errors import UsageError
 from tapestry.suite.against import Comparison, Past, compare
 from tapestry.suite.junit import as_junit
 from tapestry.suite.side_by_side import Example, OnDevice, OperatorRow, side_by_side
+from tapestry.suite.verdicts import finite
 
 if TYPE_CHECKING:
     from tapestry.suite.verdicts import ReplayResult
@@ -171,13 +171,9 @@ def _example(entry: Example) -> str:
 
 def _past(result: ReplayResult) -> list[Past]:
     return [
-        Past(entry.case, entry.op, entry.verdict, _finite(entry.metrics.max_rel), entry.imprecise)
+        Past(entry.case, entry.op, entry.verdict, finite(entry.metrics.max_rel), entry.imprecise)
         for entry in result.results
     ]
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
 
 
 def _compared(result: ReplayResult, old: ReplayDocument | None) -> Comparison | None:

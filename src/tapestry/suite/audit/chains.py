@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-import time
-
 from tapestry.numerics.judgement import Judgement
 from tapestry.numerics.verdict import Verdict
 from tapestry.suite.audit.faults import Fault
-from tapestry.suite.audit.mutants import NOT_WRITTEN_FOR, Attempts, finished
+from tapestry.suite.audit.mutants import Attempts, search
 from tapestry.suite.audit.result import FaultResult
 from tapestry.suite.audit.sources import Sources
 from tapestry.suite.composition.chain_judging import judge_chain
@@ -22,32 +20,14 @@ def try_chains(fault: Fault, sources: Sources, seconds: float) -> FaultResult:
 
     As for one operator (`mutants.try_fault`), a chain on which PyTorch itself would not pass is left out.
     """
-    begin = time.perf_counter()
-    seen = Attempts()
     calls = {op: [entry.call for entry in sources.bases(op)] for op in fault.targets}
-    for chain in chains_for(fault.ops, calls):
-        if time.perf_counter() - begin > seconds:
-            break
-        judgement = _try(fault, chain, seen)
-        if judgement is not None:
-            return finished(fault, seen, begin, chain.name, judgement.verdict, judgement.reason)
-    if seen.raised:
-        return finished(fault, seen, begin, seen.raised_by, Verdict.ERROR, seen.raised)
-    return finished(fault, seen, begin, "", None, seen.why())
+    return search(fault, chains_for(fault.ops, calls), lambda chain, seen: _try(fault, chain, seen), seconds)
 
 
 def _try(fault: Fault, chain: Chain, seen: Attempts) -> Judgement | None:
-    try:
-        got = run_fault(chain, fault)
-    except NOT_WRITTEN_FOR:
-        seen.skipped += 1
+    got = seen.applied(chain.name, lambda: run_fault(chain, fault))
+    if got is None:
         return None
-    except Exception as error:
-        seen.cases += 1
-        seen.raised = seen.raised or f"{type(error).__name__}: {error}"
-        seen.raised_by = seen.raised_by or chain.name
-        return None
-    seen.cases += 1
     judgement = judge_chain(chain, got)
     if judgement.verdict == Verdict.FAIL and judge_chain(chain, run_chain(chain)).verdict != Verdict.FAIL:
         seen.differed += 1

@@ -55,6 +55,11 @@ class Fault:
         """All overloads it names, each once."""
         return tuple(dict.fromkeys(name for name in (self.op, *self.also, *self.ops) if name))
 
+    @property
+    def subject(self) -> str:
+        """The operator, or the operators joined, that reports name."""
+        return self.op or " + ".join(self.ops)
+
 
 @dataclass(frozen=True)
 class FaultFile:

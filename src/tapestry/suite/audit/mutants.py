@@ -6,8 +6,9 @@ Not here: where the calls come from (run), and faults of several calls in one pa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -17,11 +18,12 @@ from tapestry.numerics.judging import judge
 from tapestry.numerics.verdict import Verdict
 from tapestry.suite.audit.faults import Fault
 from tapestry.suite.audit.result import FaultResult
+from tapestry.suite.composition.comparing import same_bits
 from tapestry.suite.expected import Results, oracle_results
 from tapestry.suite.variants.call import OpCall
 
 #: What a fault raises when it was not written for a call's arguments: no platform's doing.
-NOT_WRITTEN_FOR = (TypeError, AttributeError, NameError, NotImplementedError)
+_NOT_WRITTEN_FOR = (TypeError, AttributeError, NameError, NotImplementedError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,9 @@ class NamedCall:
 
     name: str
     call: OpCall
+
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass
@@ -43,6 +48,21 @@ class Attempts:
     raised: str = ""
     raised_by: str = ""
     refused: list[str] = field(default_factory=list[str])
+
+    def applied(self, name: str, run: Callable[[], ResultT]) -> ResultT | None:
+        """What a fault gives, counted as a case; None where it raises, which is remembered."""
+        try:
+            result = run()
+        except _NOT_WRITTEN_FOR:
+            self.skipped += 1
+            return None
+        except Exception as error:
+            self.cases += 1
+            self.raised = self.raised or f"{type(error).__name__}: {error}"
+            self.raised_by = self.raised_by or name
+            return None
+        self.cases += 1
+        return result
 
     def why(self) -> str:
         """Why no case found the fault."""
@@ -60,12 +80,35 @@ def try_fault(fault: Fault, calls: Iterable[NamedCall], seconds: float) -> Fault
     A call on which eager's own result would not pass is left out. A platform that raises is found, too, when no
     other verdict finds it.
     """
+    return search(fault, calls, lambda entry, seen: _try(fault, entry, seen), seconds)
+
+
+class Named(Protocol):
+    """A call or a chain of calls, with a name for reports."""
+
+    @property
+    def name(self) -> str: ...
+
+
+EntryT = TypeVar("EntryT", bound=Named)
+
+
+def search(
+    fault: Fault,
+    entries: Iterable[EntryT],
+    attempt: Callable[[EntryT, Attempts], Judgement | None],
+    seconds: float,
+) -> FaultResult:
+    """Attempt one entry after the other until one gives a failing verdict, or for ``seconds``.
+
+    A platform that raises is found, too, when no other verdict finds it.
+    """
     begin = time.perf_counter()
     seen = Attempts()
-    for entry in calls:
+    for entry in entries:
         if time.perf_counter() - begin > seconds:
             break
-        judgement = _try(fault, entry, seen)
+        judgement = attempt(entry, seen)
         if judgement is not None:
             return finished(fault, seen, begin, entry.name, judgement.verdict, judgement.reason)
     if seen.raised:
@@ -76,7 +119,7 @@ def try_fault(fault: Fault, calls: Iterable[NamedCall], seconds: float) -> Fault
 def finished(fault: Fault, seen: Attempts, begin: float, by: str, verdict: Verdict | None, why: str) -> FaultResult:
     """The result of a fault: killed where there is a verdict."""
     return FaultResult(
-        fault.name, fault.fault_class, fault.op or " + ".join(fault.ops), verdict is not None, by,
+        fault.name, fault.fault_class, fault.subject, verdict is not None, by,
         str(verdict or Verdict.PASS), seen.cases, seen.differed, why, time.perf_counter() - begin,
     )  # fmt: skip
 
@@ -86,18 +129,10 @@ def _try(fault: Fault, entry: NamedCall, seen: Attempts) -> Judgement | None:
     call = entry.call
     source = eager_results(call.target, call.args, call.kwargs)
     mine = with_own_memory(call)
-    try:
-        with torch.no_grad():
-            got = flatten_result(fault.apply(mine.args, mine.kwargs))
-    except NOT_WRITTEN_FOR:
-        seen.skipped += 1
+    with torch.no_grad():
+        got = seen.applied(entry.name, lambda: flatten_result(fault.apply(mine.args, mine.kwargs)))
+    if got is None:
         return None
-    except Exception as error:
-        seen.cases += 1
-        seen.raised = seen.raised or f"{type(error).__name__}: {error}"
-        seen.raised_by = seen.raised_by or entry.name
-        return None
-    seen.cases += 1
     answers = [got]
     if call.target._schema.is_mutable and mine.tensors:
         answers.append((mine.tensors[0], *got[1:]))  # what it wrote counts, not only what it returned
@@ -129,15 +164,7 @@ def alike(got: Results, want: Results) -> bool:
 
 
 def _same(got: torch.Tensor | None, want: torch.Tensor | None) -> bool:
-    if got is None or want is None:
-        return got is want
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return False
-    if torch.equal(got, want):
-        return True
-    if not (want.is_floating_point() or want.is_complex()):
-        return False
-    return bool(((got == want) | (got.isnan() & want.isnan())).all())
+    return got is want if got is None or want is None else same_bits(got, want)
 
 
 def with_own_memory(call: OpCall) -> OpCall:

@@ -153,9 +153,8 @@ class _Worker:
                 raise TapestryError(f"the audit's worker ended with code {code} at fault {fault.name}; see above")
             verdict = Verdict.TIMEOUT if line is None else Verdict.CRASHED
             why = f"no answer after {self._job.seconds + _GRACE:.0f} s" if line is None else "its process died"
-            op = fault.op or " + ".join(fault.ops)
             seconds = time.perf_counter() - begin
-            return FaultResult(fault.name, fault.fault_class, op, True, "", str(verdict), 0, 0, why, seconds)
+            return FaultResult(fault.name, fault.fault_class, fault.subject, True, "", str(verdict), 0, 0, why, seconds)
         answer = msgspec.json.decode(line, type=Answer)
         if answer.result is None:
             raise TapestryError(f"fault {fault.name}: {answer.problem}")

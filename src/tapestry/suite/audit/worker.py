@@ -86,9 +86,9 @@ class Watchdog:
             since, fault = self._since, self._fault
             if since is not None and fault is not None and time.monotonic() - since > self._seconds:
                 why = f"one call took over {self._seconds:.0f} s"
-                op = fault.op or " + ".join(fault.ops)
+                verdict, spent = str(Verdict.TIMEOUT), self._seconds
                 self._send(Answer(FaultResult(
-                    fault.name, fault.fault_class, op, True, "", str(Verdict.TIMEOUT), 0, 0, why, self._seconds
+                    fault.name, fault.fault_class, fault.subject, True, "", verdict, 0, 0, why, spent
                 )))  # fmt: skip
                 os._exit(1)
 

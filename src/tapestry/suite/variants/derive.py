@@ -105,10 +105,10 @@ def derive(
 
 def make(call: OpCall, name: str) -> OpCall:
     """One variant by its name, built without the others. LookupError when the call has none of that name."""
-    for variant in _all(call, SOURCES, frozenset(Kind)):
-        if variant.name == name:
-            return variant.build()
-    raise LookupError(f"{call.target} has no variant {name!r} in generation {GENERATION}")
+    variant = listing(call).get(name)
+    if variant is None:
+        raise LookupError(f"{call.target} has no variant {name!r} in generation {GENERATION}")
+    return variant.build()
 
 
 def listing(call: OpCall) -> dict[str, Variant]:
