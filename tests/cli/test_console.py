@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tapestry.cli.console import block, out, table
+from tapestry.cli import console
+from tapestry.cli.console import block, out, progress, table
 
 
 @pytest.fixture(autouse=True)
@@ -33,3 +34,16 @@ def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
         assert word in text
     assert "empty" not in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 1.0, 16.0, 17.0, 40.0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
+    with progress() as tell:
+        for done in range(1, 5):
+            tell("replaying", done, 9)
+    written = capsys.readouterr()
+    assert written.err.splitlines() == ["replaying: 2 of 9 after 16 s", "replaying: 4 of 9 after 40 s"]
+    assert not written.out

@@ -91,3 +91,14 @@ def test_where_the_result_is_not_finite_the_bound_is_zero() -> None:
     assert want is not None
     bound = bound_of(aten.log.default, (x,), {}, 0, want, torch.float32)
     assert bool(torch.isfinite(bound.allowed).all())
+
+
+@pytest.mark.parametrize("item", [1, 2])
+def test_a_result_without_elements_has_a_bound_without_elements(item: int) -> None:
+    """The saved statistics of a batch norm for inference: no formula gives them."""
+    target, args = aten._native_batch_norm_legit_no_training.default, (X, None, None, X[0], X[0].abs(), 0.1, 1e-5)
+    source, want = flatten_result(target(*args))[item], oracle(target, args)[item]
+    assert source is not None
+    assert want is not None
+    bound = bound_of(target, args, {}, item, want, source.dtype)
+    assert bound.careful.shape == bound.allowed.shape == source.shape == (0,)

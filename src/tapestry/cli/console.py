@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
@@ -17,13 +18,20 @@ out = Console(highlight=False, markup=False)
 err = Console(stderr=True, highlight=False, markup=False)
 
 
+#: Seconds between two lines of progress where there is no terminal.
+LINE_SECONDS = 15.0
+
+
 @contextmanager
 def progress() -> Generator[Callable[[str, int, int], None]]:
-    """Progress bars on a terminal, one per kind of work; elsewhere nothing."""
+    """Progress bars on a terminal, one per kind of work; elsewhere a line now and then, so that a log shows it too."""
+    if not err.is_terminal:
+        yield _Lines().tell
+        return
     columns = (
         TextColumn("{task.description:>12}"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+    with Progress(*columns, console=err, transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
         def tell(what: str, done: int, total: int) -> None:
@@ -32,6 +40,19 @@ def progress() -> Generator[Callable[[str, int, int], None]]:
             bars.update(tasks[what], completed=done, total=total)
 
         yield tell
+
+
+class _Lines:
+    """Writes how far work is, at most once in ``LINE_SECONDS``: short work writes nothing."""
+
+    def __init__(self) -> None:
+        self._begin = self._last = time.monotonic()
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= LINE_SECONDS:
+            self._last = now
+            err.print(f"{what}: {done} of {total} after {now - self._begin:.0f} s")
 
 
 def table(

@@ -123,6 +123,8 @@ class Tolerance:
 
     def bound(self, column: str) -> Tensor:
         """What each element may be off by; ``column`` is ``careful`` or ``allowed``."""
+        if self.want.numel() == 0:  # formulas know nothing of it, such as the statistics of a batch norm for inference
+            return torch.zeros(self.want.shape, dtype=torch.float64)
         if self.kind == SUM:
             return products.element_bound(self.terms, self.declared, column) + self._floor(column)
         return self._inner(column) + self._output_rounding(column)
