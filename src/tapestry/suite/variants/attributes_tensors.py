@@ -136,7 +136,7 @@ def _drawn(call: OpCall, name: str, shape: tuple[int, ...]) -> Iterator[torch.Te
 
 
 def _masks(name: str, mask: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """A mask as bool and as numbers added, with no row wholly masked."""
+    """A mask as bool and as numbers added, with no row wholly masked; the first half of the keys masked in all rows."""
     shape = mask.shape
     keep = torch.rand(tuple(shape), generator=generator(f"{name} mask")) < 0.6
     if mask.dim():
@@ -147,3 +147,7 @@ def _masks(name: str, mask: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     yield "added", 2 * torch.randn(tuple(shape), generator=generator(f"{name} added")).to(dtype)
     yield "-inf added", torch.zeros(tuple(shape), dtype=dtype).masked_fill(~keep, float("-inf"))
     yield "of all", torch.zeros(tuple(shape), dtype=dtype)
+    if mask.dim() and shape[-1] > 1:
+        later = (torch.arange(shape[-1]) >= shape[-1] // 2).expand(tuple(shape)).contiguous()
+        yield "second half", later
+        yield "second half, -inf added", torch.zeros(tuple(shape), dtype=dtype).masked_fill(~later, float("-inf"))

@@ -11,6 +11,7 @@ import torch
 
 from tapestry.suite.variants.attributes_binding import as_ints, given, main_tensor, parameters
 from tapestry.suite.variants.call import OpCall
+from tapestry.suite.variants.masks import added, kept_keys
 from tapestry.suite.variants.shape_data import resized
 
 Changes = Mapping[str, object]
@@ -171,6 +172,8 @@ def _heads(call: OpCall, kinds: dict[str, str]) -> Iterator[Changes]:
     query, key, value = values.get("query"), values.get("key"), values.get("value")
     if not (isinstance(query, torch.Tensor) and isinstance(key, torch.Tensor) and isinstance(value, torch.Tensor)):
         return
+    if "attn_mask" in kinds and key.shape[-2] == value.shape[-2]:
+        yield from _masked_blocks(query, key, value, {"is_causal": False} if values.get("is_causal") else {})
     if "enable_gqa" in kinds and query.dim() == 4 and key.shape == value.shape:
         for heads in (1, 2):
             shape = (query.shape[0], heads, *key.shape[2:])
@@ -188,6 +191,26 @@ def _heads(call: OpCall, kinds: dict[str, str]) -> Iterator[Changes]:
             }
             yield {**longer, "is_causal": True}
             yield {**longer, "is_causal": True, "scale": 0.5}
+
+
+def _masked_blocks(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, beside: Changes) -> Iterator[Changes]:
+    """More keys than any kernel takes at once, whole blocks of them masked, another way in every row.
+
+    By bool, by -inf and by the least number; the keys fill their last block, or are one short of it or one beyond.
+    """
+    for length, masked in ((288, None), (289, -torch.inf), (287, torch.finfo(query.dtype).min)):
+        kept = torch.stack([row for _, row in kept_keys(length)])
+        mask = kept
+        if masked is not None:
+            rows = [added(row, masked, seed) for seed, row in enumerate(kept)]
+            mask = torch.stack(rows).to(query.dtype)
+        yield {
+            "query": resized(query, (*query.shape[:-2], len(kept), query.shape[-1]), "blocks"),
+            "key": resized(key, (*key.shape[:-2], length, key.shape[-1]), "blocks"),
+            "value": resized(value, (*value.shape[:-2], length, value.shape[-1]), "blocks"),
+            "attn_mask": mask,
+            **beside,
+        }
 
 
 def _moved(call: OpCall, kinds: dict[str, str]) -> Iterator[Changes]:

@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from tapestry.suite.variants import elements, patterns
+from tapestry.suite.variants import elements, masks, patterns
 from tapestry.suite.variants.call import Kind, OpCall, Variant
 from tapestry.suite.variants.elements import Group
 from tapestry.suite.variants.indices import index_values
@@ -64,9 +64,11 @@ def _of_tensor(setting: Setting, meaning: TensorMeaning) -> Iterator[Variant]:
     elif role == Role.SORTED:
         yield from _sorted(setting, meaning)
     elif role == Role.ADDED_MASK and dtype.is_floating_point:
-        yield from _rows(setting, meaning, patterns.added_masks())
+        yield from _rows(setting, meaning, (*patterns.added_masks(), *masks.added_blocks(_length(setting, meaning))))
     elif dtype == torch.bool:
-        yield from _rows(setting, meaning, patterns.patterns(dtype))
+        together = role == Role.MASK and not setting.elementwise
+        blocks = masks.kept_blocks(_length(setting, meaning)) if together else ()
+        yield from _rows(setting, meaning, (*patterns.patterns(dtype), *blocks))
     elif setting.elementwise:
         yield from _elements(setting, meaning, frozenset())
     elif role in (Role.WEIGHT, Role.BIAS, Role.MEAN) and setting.tensors[meaning.place].dim() <= 1:
@@ -75,6 +77,10 @@ def _of_tensor(setting: Setting, meaning: TensorMeaning) -> Iterator[Variant]:
         yield from _rows(setting, meaning, patterns.patterns(dtype))
         if dtype.is_floating_point or dtype.is_complex:
             yield from _scaled(setting, meaning)
+
+
+def _length(setting: Setting, meaning: TensorMeaning) -> int:
+    return setting.row_shape(meaning.place)[1]
 
 
 def _scaled(setting: Setting, meaning: TensorMeaning) -> Iterator[Variant]:
