@@ -1,7 +1,8 @@
 """ExecuTorch with the XNNPACK delegate as a backend for the processor.
 
 An ExecuTorch program holds its weights, and XNNPACK folds and lays them out while it is lowered, so the loader lowers
-when it is given them. Here the region is lowered with other values, so that what is refused is refused here.
+when it is given them. Here the region is lowered with other values, so that what is refused is refused here; without
+weights that program is the one that runs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tapestry.runtime.drivers.host import processor_features
 from tapestry.runtime.module import Compiled
 
 #: Grows with every change to this package that changes what it compiles.
-ADAPTER_VERSION = 1
+ADAPTER_VERSION = 2
 _LOADER = "tapestry.backends.executorch.load:load"
 _DTYPES = frozenset({
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
@@ -64,8 +65,10 @@ class ExecuTorch(Backend):
         final = contiguous(body.graph)
         from tapestry.backends.executorch.lower import lower, open_method
 
-        open_method(lower(final, stand_ins(final)))
-        return body.compiled(self.name, _LOADER, ExecuTorchPayload(dumps(final), body.constants, chosen.threads))
+        program = lower(final, stand_ins(final))
+        open_method(program)
+        kept = b"" if body.constants else program
+        return body.compiled(self.name, _LOADER, ExecuTorchPayload(dumps(final), body.constants, chosen.threads, kept))
 
     def fingerprint(self) -> str:
         return f"{versions('executorch', 'torchao')} adapter {ADAPTER_VERSION} torch {torch.__version__}"

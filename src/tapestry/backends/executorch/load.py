@@ -18,7 +18,7 @@ from tapestry.runtime.drivers.host import HostProgram, Unbound
 
 
 def load(payload: bytes) -> Unbound:
-    """The loader: the program is made when the constants are there."""
+    """The loader: a program with constants is made when they are there."""
     model = msgspec.msgpack.decode(payload, type=ExecuTorchPayload)
 
     def bind(constants: list[memoryview]) -> HostProgram:
@@ -38,7 +38,7 @@ class _Method:
         weights = [tensor_of(view, spec) for view, spec in zip(constants, specs, strict=True)]
         self._threads = model.threads
         _use_threads(model.threads)
-        self._bytes = lower(graph, weights)
+        self._bytes = model.program or lower(graph, weights)
         method, self._program = open_method(self._bytes)
         self._method: Any = method
         self._last: tuple[list[memoryview], list[memoryview]] = ([], [])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tapestry.backends.host.exported import export_with_constants
+from tapestry.backends.host.operators import operators_kept
 from tapestry.backends.host.refusal import refused, words
 from tapestry.errors import UnsupportedError
 from tapestry.program.graph import Graph
@@ -19,7 +20,7 @@ from tapestry.program.graph import Graph
 def lower(graph: Graph, constants: Sequence[torch.Tensor]) -> bytes:
     """The program's bytes. UnsupportedError with the reason of what refused it."""
     exported = export_with_constants(graph, constants)
-    with torch.no_grad(), quiet():
+    with torch.no_grad(), operators_kept(), quiet():
         try:
             from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
             from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from tapestry.backends.host.operators import operators_kept
 from tapestry.backends.host.refusal import refused
 from tapestry.program.fx import to_fx
 from tapestry.program.graph import Call, Graph, GraphInput, TensorSpec
@@ -27,7 +28,7 @@ def export_graph(graph: Graph) -> ExportedProgram:
     The inputs have the strides that they had at capture: a view that was legal then is legal now. Sizes are static.
     UnsupportedError when torch.export cannot take it.
     """
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), operators_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.export's own deprecations
         try:
             return torch.export.export(to_fx(graph), tuple(map(sample, graph.inputs)), strict=False)
@@ -42,7 +43,7 @@ def export_with_constants(graph: Graph, constants: Sequence[torch.Tensor]) -> Ex
     """
     module = with_constants(graph, constants)
     examples = tuple(sample(entry) for entry in graph.inputs if not entry.constant)
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), operators_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return torch.export.export(module, examples, strict=False)

@@ -6,13 +6,18 @@ import logging
 import warnings
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from tapestry.backends.host.exported import export_graph
+from tapestry.backends.host.operators import operators_kept
 from tapestry.backends.host.refusal import refused
 from tapestry.program.graph import Graph
+
+_read_translations = ONNXRegistry.from_torchlib
 
 
 def to_onnx(graph: Graph, outputs: Sequence[str], constants: Collection[str]) -> tuple[bytes, frozenset[str]]:
@@ -22,7 +27,7 @@ def to_onnx(graph: Graph, outputs: Sequence[str], constants: Collection[str]) ->
     UnsupportedError with the exporter's reason.
     """
     program = export_graph(graph)
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), operators_kept(), _quiet(), _translations_kept():
         try:
             exported = torch.onnx.export(
                 program,
@@ -40,6 +45,23 @@ def to_onnx(graph: Graph, outputs: Sequence[str], constants: Collection[str]) ->
     _strip(model)
     read = _without_data(model, frozenset(constants))
     return model.SerializeToString(deterministic=True), read
+
+
+@contextmanager
+def _translations_kept() -> Generator[None]:
+    """Let the exporter read its translations once: it would parse all their sources anew, most of what it takes."""
+    kind: Any = ONNXRegistry
+    own = kind.__dict__["from_torchlib"]
+    kind.from_torchlib = staticmethod(_translations)
+    try:
+        yield
+    finally:
+        kind.from_torchlib = own
+
+
+@cache
+def _translations(opset_version: int) -> ONNXRegistry:
+    return _read_translations(opset_version)
 
 
 @contextmanager

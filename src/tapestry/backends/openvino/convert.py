@@ -11,6 +11,7 @@ import openvino as ov
 import torch
 
 from tapestry.backends.host.exported import export_graph
+from tapestry.backends.host.operators import operators_kept
 from tapestry.backends.host.refusal import refused
 from tapestry.errors import CompileError
 from tapestry.program.graph import Graph
@@ -24,7 +25,7 @@ def to_ir(graph: Graph) -> tuple[bytes, bytes]:
     """
     program = export_graph(graph)
     _say_nothing()
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), operators_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             model: Any = ov.convert_model(program)
