@@ -30,7 +30,7 @@ def moved(fault: Fault, *values: float, nonfinite: bool = False) -> MigrationRes
     with Compiler() as compiler:
         targets = [make_target(Resident(EagerMockDevice()), FaultyBackend(fault), compiler)]
         found = admitting(suite, nonfinite)
-        return summarise(program, found, Migration(program, found, sets, targets).run(), sets, targets)
+        return summarise(program, found, Migration(program, found, sets, targets).run(), targets)
 
 
 def test_a_fault_on_finite_values_keeps_the_operator_back() -> None:

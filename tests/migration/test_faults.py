@@ -191,9 +191,10 @@ def test_a_fault_together_that_shows_on_one_input_set() -> None:
 def test_program_runs_are_counted_where_they_happen() -> None:
     """Every run of the moved program submits the placeholder input once: the device counts them."""
     moved = move(FaultyBackend(Fault("wrong", GELU)), sets=inputs(3))
-    assert moved.result.program_runs == moved.outcome.program_runs + 1
+    assert moved.result.program_runs == moved.outcome.program_runs
     offloads = [step for step in moved.result.steps if not step.resumed and step.max_rel_error is not None]
-    assert moved.outcome.program_runs == len(offloads) + 3
+    # The final check leaves out the set on which the last step ran the same regions.
+    assert moved.outcome.program_runs == len(offloads) + 2
 
 
 def test_closing_leaves_nothing_on_the_device() -> None:

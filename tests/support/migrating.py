@@ -19,8 +19,10 @@ from tapestry.program.capture import capture
 from tapestry.program.inputs import as_input_sets
 from tapestry.program.program import Program
 from tapestry.runtime.resident import Resident
+from tapestry.suite.audit.faults import Fault
 from tapestry.suite.carve import carve
 from tapestry.suite.case import Suite
+from tapestry.suite.injection.platform import Platform
 from tapestry.suite.journal import Journal
 
 LAYERS = 8
@@ -93,18 +95,23 @@ def move(
     suite: Suite | None = None,
     journal: Path | None = None,
     device: EagerMockDevice | None = None,
+    faults: Sequence[Fault] = (),
 ) -> Moved:
-    """Migrate a program (``blocks`` by default) to a mock device. Compilers and devices are closed afterwards."""
+    """Migrate a program (``blocks`` by default) to a mock device. Compilers and devices are closed afterwards.
+
+    ``faults`` are injected.
+    """
     chosen = program or blocks()[1]
     given = as_input_sets(sets or inputs())
     device = device or EagerMockDevice()
     found = suite or (carve(chosen, given) if program else blocks_suite(len(given)))
     with Compiler(CompileCache()) as compiler:
-        targets = [make_target(Resident(device), backend, compiler)]
+        faulty = Platform(chosen, faults, "test") if faults else None
+        targets = [make_target(Resident(device), backend, compiler, faulty=faulty)]
         if journal is None:
             outcome = Migration(chosen, found, given, targets).run()
         else:
             with Journal(journal, "test") as log:
                 outcome = Migration(chosen, found, given, targets, log).run()
-        result = summarise(chosen, found, outcome, given, targets)
+        result = summarise(chosen, found, outcome, targets)
     return Moved(outcome, result, device)

@@ -47,6 +47,7 @@ class MigrateDocument(MigrationResult, frozen=True, kw_only=True):
     facts: tuple[FactDocument, ...] = ()
     report: str | None = None
     journal: str | None = None
+    injected: tuple[str, ...] = ()
 
 
 class ExplainDocument(Explanation, frozen=True, kw_only=True):

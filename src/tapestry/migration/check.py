@@ -59,6 +59,8 @@ class Checker:
         self.program = program
         self.inputs = tuple(inputs)
         self.runs = 0
+        #: Values moved between source and target in all runs.
+        self.transfers = 0
         self._references: dict[int, Reference] = {}
 
     @cached_property
@@ -87,8 +89,8 @@ class Checker:
             except Exception as error:  # of the device, or of a source node that was given what the device made
                 results.append(broken(error))
             if not results[-1].good:
-                return msgspec.structs.replace(_together(results), failed_at=place)
-        return _together(results)
+                return msgspec.structs.replace(together(results), failed_at=place)
+        return together(results)
 
     def _check_one(self, executable: Executable, place: int) -> CheckResult:
         reference = self.reference(place)
@@ -97,6 +99,7 @@ class Checker:
         results: list[CheckResult] = []
         for number, (call, expected) in enumerate(zip(self.inputs[place].calls, reference, strict=True)):
             got = run_watched(executable, call.args, dict(call.kwargs))
+            self.transfers += executable.log.transfers
             error = program_error(got, expected.oracle)
             bound = program_bound(expected.source_error.max_rel_error)
             good = error.max_rel_error <= bound
@@ -117,7 +120,7 @@ class Checker:
             results.append(checked)
             if not good:
                 break
-        return msgspec.structs.replace(_together(results), program_runs=1)
+        return msgspec.structs.replace(together(results), program_runs=1)
 
 
 def broken(error: Exception) -> CheckResult:
@@ -161,7 +164,8 @@ def run_watched(
     return (*tensors, *(cast("torch.Tensor", entry).clone() for entry in state))
 
 
-def _together(results: Sequence[CheckResult]) -> CheckResult:
+def together(results: Sequence[CheckResult]) -> CheckResult:
+    """One result for several input sets or calls: the worst errors, and the first bad one's words."""
     closest = max(results, key=lambda entry: entry.max_rel_error / entry.bound if entry.bound else math.inf)
     bad = next((entry for entry in results if not entry.good), None)
     return CheckResult(

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tapestry.migration.check import run_watched
 from tapestry.migration.result import Coverage
 from tapestry.placement.executable import Executable
-from tapestry.program.inputs import InputSet
+from tapestry.placement.plan import HostStep
 from tapestry.program.work import work_of
 from tapestry.runtime.module import Artifact
 
 
-def measure_coverage(executable: Executable, inputs: InputSet) -> Coverage:
-    """Run one input set and count. A region whose launches the log does not show does not count as run."""
+def forget_launches(executable: Executable) -> None:
+    """Begin to count: what was launched before does not."""
     for device in executable.layout.devices:
         device.sync()
         device.launch_log(clear=True)
-    executable.reset()
-    transfers = 0
-    for call in inputs.calls:
-        run_watched(executable, call.args, dict(call.kwargs))
-        transfers += executable.log.transfers
+
+
+def measure_coverage(executable: Executable, calls: int, transfers: int) -> Coverage:
+    """Coverage from what was launched since ``forget_launches``, in so many calls and with so many transfers.
+
+    A region whose launches the log does not show does not count as run.
+    """
     counts: dict[str, int] = {}
     for device in executable.layout.devices:
         device.sync()
@@ -46,15 +47,21 @@ def measure_coverage(executable: Executable, inputs: InputSet) -> Coverage:
             sum(work[node_id].nbytes for node_id in compute if node_id in ran),
             sum(entry.nbytes for entry in work.values()),
         ),
-        transfers=transfers // len(inputs.calls),
-        launches=sum(counts.values()) // len(inputs.calls),
+        transfers=transfers // calls,
+        launches=sum(counts.values()) // calls,
         compute_total=len(compute),
         compute_on_target=sum(node_id in ran for node_id in compute),
     )
 
 
 def _ran(executable: Executable, counts: dict[str, int]) -> Iterable[str]:
-    """Nodes of regions that were launched, and of those without anything to launch: views, tensors of no elements."""
+    """Nodes of regions that were launched, and of those without anything to launch: views, tensors of no elements.
+
+    Those that an injected fault computed count as on the device.
+    """
+    for entry in executable.layout.steps:
+        if isinstance(entry, HostStep):
+            yield from entry.nodes
     for entry in executable.layout.bound_steps:
         compiled = entry.bound.compiled
         to_launch = isinstance(compiled.module, Artifact) or compiled.launches

@@ -15,7 +15,7 @@ from tapestry.migration.check import CheckResult
 from tapestry.migration.choice import Choice
 from tapestry.migration.levels import Regions
 from tapestry.migration.merging import Merging, Together, alone, last_good, replaced
-from tapestry.migration.result import Finding, Step
+from tapestry.migration.result import Coverage, Finding, Step
 from tapestry.migration.steps import SetTurnedBad, Steps
 from tapestry.numerics.verdict import Verdict
 from tapestry.placement.executable import Executable
@@ -26,12 +26,16 @@ from tapestry.program.region import region_of
 from tapestry.runtime.resident import Resident
 from tapestry.suite.carve import nodes_by_key
 from tapestry.suite.case import Suite
+from tapestry.suite.injection.platform import Platform
 from tapestry.suite.journal import Journal
 from tapestry.suite.on_target import Target
 from tapestry.suite.replay import Preferred, replay_preferring
 from tapestry.suite.verdicts import CaseResult, ReplayResult
 
 Progress = Callable[[str, int, int], None]
+
+#: How much longer the next stride is: few steps where all is right, and within one log2(n) finds who is not.
+_GROWTH = 4
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Outcome:
     placement: Placement
     executable: Executable
     final: CheckResult
+    coverage: Coverage | None
     replayed: ReplayResult
     findings: tuple[Finding, ...]
     steps: tuple[Step, ...]
@@ -98,7 +103,7 @@ class Migration:
             except SetTurnedBad as turned:
                 self._pin(turned.place)
                 continue
-            final, executable = self._final_check(regions)
+            final, executable, coverage = self._final_check(regions)
             if len(self.findings) > count:
                 self._seen.clear()
             # A set that was pinned since the last finding is not tried again: what is wrong there does not repeat.
@@ -107,15 +112,15 @@ class Migration:
             self._pin(final.failed_at)
             executable.close()
         return Outcome(
-            executable.placement, executable, final, replayed, tuple(self.findings), tuple(self.steps.taken),
-            self.steps.program_runs,
+            executable.placement, executable, final, coverage, replayed, tuple(self.findings),
+            tuple(self.steps.taken), self.steps.program_runs,
         )  # fmt: skip
 
     def _pin(self, place: int) -> None:
         self._seen.add(place)
         self.steps.pinned = place
 
-    def _final_check(self, regions: Regions) -> tuple[CheckResult, Executable]:
+    def _final_check(self, regions: Regions) -> tuple[CheckResult, Executable, Coverage | None]:
         total = len(self.steps.checker.inputs)
         self.tell("checking", 0, total)
         found = self.steps.final(regions)
@@ -160,7 +165,7 @@ class Migration:
     # -- offloading
 
     def _offload(self, allowed: list[str]) -> list[str]:
-        """Move growing prefixes of the allowed nodes, doubling the stride while the whole program stays right.
+        """Move growing prefixes of the allowed nodes, with longer strides while the whole program stays right.
 
         When offloading starts again, all of them are tried at once: they were right on other input sets.
         """
@@ -176,7 +181,7 @@ class Migration:
             if result.good:
                 good += part
                 rest = rest[stride:]
-                stride *= 2
+                stride *= _GROWTH
                 continue
             alike = self._block(*self._first_bad(good, part, result))
             good = [node_id for node_id in good if node_id not in alike]
@@ -243,6 +248,12 @@ def _worst(results: Sequence[CaseResult]) -> dict[str, CaseResult]:
     return found
 
 
-def make_target(resident: Resident, backend: Backend, compiler: Compiler, options: Options | None = None) -> Target:
-    """A target with the backend's reference options unless others are given."""
-    return Target(resident, backend, options or backend.options()[0], compiler)
+def make_target(
+    resident: Resident,
+    backend: Backend,
+    compiler: Compiler,
+    options: Options | None = None,
+    faulty: Platform | None = None,
+) -> Target:
+    """A target with the backend's reference options unless others are given, and with the faults of ``faulty``."""
+    return Target(resident, backend, options or backend.options()[0], compiler, faulty)

@@ -16,10 +16,13 @@ from tapestry.program.graph import operands
 from tapestry.program.program import Program
 from tapestry.program.region import quotient_order, region_of
 
+#: Of the nodes between the two ends of a wrong set so many are told from innocent ones, each by a bisection.
+_MOST_BETWEEN = 2
+
 
 @dataclass(frozen=True)
 class Together:
-    """Nodes that are wrong when compiled as one region, and every other place with the same key."""
+    """Nodes that are wrong when compiled as one region, and the same of every other place with that region's key."""
 
     places: tuple[tuple[str, ...], ...]
     result: CheckResult
@@ -95,42 +98,48 @@ class Merging:
     def _reduce(self, current: Regions, wrong: tuple[str, ...]) -> None:
         """Narrow a wrong region down to few nodes that are wrong together, and hand them on.
 
-        The shortest prefix that is wrong, then its shortest suffix, then what lies between the two ends. Prefixes
-        and suffixes of a convex region, in program order, are convex, and so are the hulls.
+        The shortest prefix that is wrong, then its shortest suffix, then what lies between the two ends: a node there
+        is innocent when the region is wrong although the source gives it that node's results. Prefixes and suffixes
+        of a convex region, in program order, are convex, and so are the hulls.
         """
         rest = tuple(region for region in current if region[0] not in set(wrong))
 
         def right(nodes: Sequence[str]) -> bool:
-            others = [node_id for node_id in wrong if node_id not in set(nodes)]
-            return self._good("search", (*rest, tuple(nodes), *alone(others)))
+            region = hull(self.program, nodes)
+            others = [node_id for node_id in wrong if node_id not in set(region)]
+            return self._good("search", (*rest, region, *alone(others)), frozenset(region) - set(nodes))
 
         end = 1 + last_good(1, len(wrong), lambda count: right(wrong[:count]))
         start = first_good(end, lambda begin: right(wrong[begin:end]))
-        nodes = self._thinned(wrong[start:end], right)
-        places = alike(self.program, nodes)
-        self.apart.update(found[-1] for found in places)
-        self._found(Together(places, self._bad))
+        guilty = self._thinned(wrong[start:end], right)
+        region = hull(self.program, guilty)
+        chosen = [region.index(node_id) for node_id in guilty]
+        places = alike(self.program, region)
+        self.apart.update(place[-1] for place in places)
+        self._found(Together(tuple(tuple(place[at] for at in chosen) for place in places), self._bad))
 
-    def _good(self, kind: str, regions: Regions) -> bool:
-        result = self.steps.step(kind, regions)
+    def _good(self, kind: str, regions: Regions, given: frozenset[str] = frozenset()) -> bool:
+        result = self.steps.step(kind, regions, given)
         if not result.good:
             self._bad = result
         return result.good
 
     def _thinned(self, nodes: tuple[str, ...], right: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
-        """Leave out what lies between the two ends and is not needed; at most one node between them is looked for."""
-        ends = [nodes[0], nodes[-1]]
-        small = hull(self.program, ends)
-        if len(small) == len(nodes) or not right(small):
-            return small
-        inner = [node_id for node_id in nodes if node_id not in set(small)]
+        """Leave out what lies between the two ends and is innocent: look for those needed, from the last."""
+        first, *inner, last = nodes
+        needed: list[str] = []
+        while inner and right([first, *needed, last]):
+            if len(needed) == _MOST_BETWEEN:
+                return (first, *inner, *needed, last)
+            before = inner
 
-        def good(count: int) -> bool:
-            return right(hull(self.program, [*ends, *inner[:count]]))
+            def good(count: int) -> bool:
+                return right([first, *before[:count], *needed, last])  # noqa: B023 (called before ``before`` changes)
 
-        third = inner[last_good(0, len(inner), good)]
-        small = hull(self.program, [*ends, third])
-        return nodes if len(small) == len(nodes) or right(small) else small
+            place = last_good(0, len(inner), good)
+            needed.insert(0, inner[place])
+            inner = inner[:place]
+        return (first, *needed, last)
 
 
 def last_good(low: int, high: int, good: Callable[[int], bool]) -> int:

@@ -5,6 +5,8 @@ Not here: the steps themselves (engine).
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +19,6 @@ from tapestry.backends.base import Options
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import check_kind, default_backend, ready_backends
 from tapestry.errors import UsageError
-from tapestry.migration.coverage import measure_coverage
 from tapestry.migration.engine import Migration, Outcome, Progress, make_target
 from tapestry.migration.repros import with_repros
 from tapestry.migration.result import (
@@ -31,18 +32,21 @@ from tapestry.migration.result import (
     SuiteSummary,
 )
 from tapestry.placement.executable import Executable
+from tapestry.placement.layout import SourceCalls
 from tapestry.placement.placement import Placement
+from tapestry.placement.plan import HostStep
 from tapestry.program import traits
 from tapestry.program.capture import capture
 from tapestry.program.graph import operands
 from tapestry.program.inputs import InputSet, as_input_sets
 from tapestry.program.program import Program
-from tapestry.runtime.again import until_connected
 from tapestry.runtime.open import open_device
 from tapestry.runtime.resident import Resident
+from tapestry.suite.audit.faults import FaultFile
 from tapestry.suite.carve import carve, nodes_by_key
 from tapestry.suite.case import Suite
 from tapestry.suite.derived import SAME_KEY, admitting, with_variants
+from tapestry.suite.injection.platform import Platform
 from tapestry.suite.journal import Journal
 from tapestry.suite.replay import Target
 from tapestry.suite.variants.derive import Budget
@@ -85,6 +89,7 @@ def migrate(
     nonfinite: bool = False,
     repros: Path | None = None,
     options: Mapping[str, Options] | None = None,
+    inject: Sequence[FaultFile] = (),
 ) -> Migrated:
     """Move a model to a device, operator by operator, with the whole model checked at every step.
 
@@ -94,7 +99,8 @@ def migrate(
     other values of the same shapes; with ``nonfinite``, NaN and infinities among them count although the model was
     never seen to have them.
     ``repros`` is a folder: each finding that a case shows gets a repro bundle there.
-    ``options`` are used by backend, or else the reference options.
+    ``options`` are used by backend, or else the reference options. ``inject`` makes the target a platform with these
+    faults (suite.audit.faults.read_faults): what they are about is computed by them and counts as on the target.
     ``journal`` is a folder: a rerun after an interruption goes on from there. ``eager`` is the model that a Program
     was captured from, timed for comparison. Raises EnvironmentProblem when the
     device or the backend is missing, CaptureError or UsageError when model, inputs or journal are unfit; whatever
@@ -116,16 +122,25 @@ def migrate(
             found = with_variants(found, Budget(cases=variants), SAME_KEY, progress)
         found = admitting(found, nonfinite)
         compiler = stack.enter_context(Compiler())
-        targets = [make_target(resident, entry, compiler, (options or {}).get(entry.name)) for entry in chosen]
+        faulty = _with_faults(program, inject)
+        targets = [make_target(resident, entry, compiler, (options or {}).get(entry.name), faulty) for entry in chosen]
         log = stack.enter_context(Journal(Path(journal), journal_subject(program, targets))) if journal else None
         outcome = Migration(program, found, sets, targets, log, progress).run()
         stack.callback(outcome.executable.close)
-        result = summarise(program, found, outcome, sets, targets)
+        result = summarise(program, found, outcome, targets)
         if repros is not None:
             findings = with_repros(result.findings, found, to, repros, progress=progress)
             result = msgspec.structs.replace(result, findings=findings)
         outcome.executable.reset()  # the counting run has moved the state on
         return Migrated(outcome.executable, outcome.placement, result, stack.pop_all())
+
+
+def _with_faults(program: Program, files: Sequence[FaultFile]) -> Platform | None:
+    faults = [fault for file in files for fault in file.faults]
+    if not faults:
+        return None
+    digest = hashlib.sha256(repr([(file.digest, [fault.name for fault in file.faults]) for file in files]).encode())
+    return Platform(program, faults, digest.hexdigest())
 
 
 def journal_subject(program: Program, targets: Sequence[Target]) -> str:
@@ -147,15 +162,10 @@ def _check_suite(suite: Suite, program: Program) -> None:
         )
 
 
-def summarise(
-    program: Program, suite: Suite, outcome: Outcome, inputs: Sequence[InputSet], targets: Sequence[Target]
-) -> MigrationResult:
-    """The result of a migration as plain data; runs the first input set once more to count launches."""
+def summarise(program: Program, suite: Suite, outcome: Outcome, targets: Sequence[Target]) -> MigrationResult:
+    """The result of a migration as plain data."""
     final = outcome.final
-    coverage = _no_coverage(program)
-    if final.good:
-        devices = [target.resident.device for target in targets[:1]]
-        coverage = until_connected(devices, lambda: measure_coverage(outcome.executable, inputs[0]))
+    coverage = (outcome.coverage if final.good else None) or _no_coverage(program)
     check = Check(
         final.max_rel_error, final.max_abs_error, final.cosine, final.against_source, final.source_error, final.bound,
         final.good,
@@ -173,11 +183,19 @@ def summarise(
         findings=outcome.findings,
         blocked=_blocked(program, outcome),
         steps=outcome.steps,
-        program_runs=outcome.program_runs + final.good,  # counting the launches takes one more
+        program_runs=outcome.program_runs,
+        runs_allowed=runs_allowed(len(outcome.findings), len(program.nodes)),
         operators=by_operator(entry for entry in outcome.replayed.results if not entry.latent),
         nodes=_records(program, outcome),
         latent=tuple(_latent(entry) for entry in outcome.replayed.latent),
     )
+
+
+def runs_allowed(causes: int, nodes: int) -> int:
+    """How many program runs finding so many causes among so many nodes may take: 3 k log2(n) + 10, and 2 log2(n) + 10
+    where there is none.
+    """
+    return math.floor((3 * causes or 2) * math.log2(max(nodes, 2)) + 10)
 
 
 def _latent(entry: CaseResult) -> Latent:
@@ -196,9 +214,10 @@ def _used(outcome: Outcome) -> list[str]:
 def _moved(outcome: Outcome) -> dict[str, str]:
     """Node on the target → the tag of its region."""
     return {
-        node_id: entry.step.tag
-        for entry in outcome.executable.layout.bound_steps
-        for node_id in entry.step.region.nodes
+        node_id: entry.tag if isinstance(entry, HostStep) else entry.step.tag
+        for entry in outcome.executable.layout.steps
+        if not isinstance(entry, SourceCalls)
+        for node_id in (entry.nodes if isinstance(entry, HostStep) else entry.step.region.nodes)
     }
 
 

@@ -140,6 +140,8 @@ class MigrationResult(msgspec.Struct, frozen=True):
     operators: tuple[OperatorSummary, ...]
     nodes: tuple[NodeRecord, ...]
     latent: tuple[Latent, ...] = ()
+    #: The most program runs that finding this many causes should take.
+    runs_allowed: int = 0
 
     @property
     def good(self) -> bool:

@@ -14,9 +14,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tapestry.errors import ConnectionLostError, DeviceLostError, TapestryError
-from tapestry.migration.check import Checker, CheckResult, broken
+from tapestry.migration.check import Checker, CheckResult, broken, together
 from tapestry.migration.choice import Choice
-from tapestry.migration.result import Step
+from tapestry.migration.coverage import forget_launches, measure_coverage
+from tapestry.migration.result import Coverage, Step
 from tapestry.numerics.verdict import Verdict
 from tapestry.placement.build import Builder
 from tapestry.placement.executable import Executable
@@ -55,12 +56,15 @@ class Steps:
         resident, compiler = choice.targets[0].resident, choice.targets[0].compiler
         self._device = resident.device
         backends = {target.backend.name: target.backend for target in choice.targets}
-        self.builder = Builder(program, {self._device.info.name: resident}, compiler, backends)
+        faulty = choice.targets[0].faulty
+        self.builder = Builder(program, {self._device.info.name: resident}, compiler, backends, faulty)
         self.taken: list[Step] = []
         self.pinned: int | None = 0 if len(inputs) == 1 else None
         self._journal = journal
         self._inputs_digest = _digest_inputs(inputs)
         self._next_input = 0
+        #: What the last step ran, on which input set, if it was good and is not from the journal.
+        self._last: tuple[frozenset[tuple[str, ...]], int, CheckResult] | None = None
         self._region_keys: dict[tuple[str, tuple[str, ...]], str] = {}
         #: The last executable that was run: kernels and weights that the next one needs too stay on the device.
         self._held: Executable | None = None
@@ -70,13 +74,17 @@ class Steps:
         """How often the program was run: passes of one input set through all its calls."""
         return self.checker.runs
 
-    def step(self, kind: str, regions: Sequence[Sequence[str]]) -> CheckResult:
-        """Check a placement, or take the answer from the journal. SetTurnedBad when it is bad and no set is pinned."""
+    def step(self, kind: str, regions: Sequence[Sequence[str]], given: frozenset[str] = frozenset()) -> CheckResult:
+        """Check a placement, or take the answer from the journal. SetTurnedBad when it is bad and no set is pinned.
+
+        The source computes the nodes ``given`` for the regions that they lie in.
+        """
         place = self._next_place()
         begin = time.perf_counter()
-        key = self._step_key(regions, place)
+        key = self._step_key(regions, given, place)
         kept = self._journal.get("step", key, CheckResult) if self._journal else None
-        result = kept or self._run(regions, place)
+        result = kept or self._run(regions, given, place)
+        self._last = (_cut_of(regions), place, result) if kept is None and result.good and not given else None
         if kept is None and self._journal is not None:
             self._journal.put("step", key, result)
         self.taken.append(
@@ -102,17 +110,46 @@ class Steps:
         self._next_input += 1
         return (self._next_input - 1) % len(self.checker.inputs)
 
-    def final(self, regions: Sequence[Sequence[str]]) -> tuple[CheckResult, Executable]:
-        """Check a placement on every input set; never from the journal. The executable is the caller's to close."""
+    def final(self, regions: Sequence[Sequence[str]]) -> tuple[CheckResult, Executable, Coverage | None]:
+        """Check a placement on every input set; never from the journal. The executable is the caller's to close.
+
+        An input set on which the last step ran these very regions is not run again, unless there is no other. Coverage
+        is counted on the first; None where the check did not get through it.
+        """
         try:
             executable = self.builder.build(self.placement(regions))
         except DeviceLostError:
             self._device.restart()
             executable = self.builder.build(self.placement(regions))
         self.release()
-        result = self._checked(executable, range(len(self.checker.inputs)))
+        known = self._last[1:] if self._last and self._last[0] == _cut_of(regions) else None
+        places = [place for place in range(len(self.checker.inputs)) if known is None or place != known[0]]
+        if not places:
+            places, known = [0], None
+        first, coverage = self._counted(executable, places[0])
+        results = [*([known[1]] if known else []), first]
+        if first.good and len(places) > 1:
+            results.append(self._checked(executable, places[1:]))
+        result = msgspec.structs.replace(together(results), failed_at=results[-1].failed_at)
         self._revive(result)
-        return result, executable
+        return result, executable, coverage
+
+    def _counted(self, executable: Executable, place: int) -> tuple[CheckResult, Coverage | None]:
+        """Check one input set, and count what is launched meanwhile."""
+
+        def count() -> tuple[CheckResult, Coverage | None]:
+            forget_launches(executable)
+            before = self.checker.transfers
+            result = self.checker.check(executable, [place])
+            if not result.good:
+                return result, None
+            calls = len(self.checker.inputs[place].calls)
+            return result, measure_coverage(executable, calls, self.checker.transfers - before)
+
+        try:
+            return until_connected([self._device], count)
+        except (ConnectionLostError, DeviceLostError) as error:
+            return msgspec.structs.replace(broken(error), failed_at=place), None
 
     def placement(self, regions: Sequence[Sequence[str]]) -> Placement:
         """A placement of these regions, each on the backend that was chosen for it."""
@@ -145,9 +182,10 @@ class Steps:
             self._held.close()
             self._held = None
 
-    def _run(self, regions: Sequence[Sequence[str]], place: int) -> CheckResult:
+    def _run(self, regions: Sequence[Sequence[str]], given: frozenset[str], place: int) -> CheckResult:
+        placement = self.placement(regions)
         try:
-            executable = until_connected([self._device], lambda: self.builder.build(self.placement(regions)))
+            executable = until_connected([self._device], lambda: self.builder.build(placement, given))
         except TapestryError as error:
             result = msgspec.structs.replace(broken(error), program_runs=0, failed_at=place)
         else:
@@ -167,11 +205,12 @@ class Steps:
         if result.verdict in _GONE:
             self._device.restart()
 
-    def _step_key(self, regions: Sequence[Sequence[str]], place: int) -> str:
+    def _step_key(self, regions: Sequence[Sequence[str]], given: frozenset[str], place: int) -> str:
         """Names everything that a check depends on: model, inputs, the cut, every compiled region, the source."""
         parts = [
             _CHECKING, self.program.content_hash, self._inputs_digest, place, torch.__version__,
-            [list(region) for region in regions], [self._region_key(tuple(region)) for region in regions],
+            [list(region) for region in regions], sorted(given),
+            [self._region_key(tuple(region)) for region in regions],
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode([*map(str, parts)])).hexdigest()
 
@@ -181,6 +220,10 @@ class Steps:
         if known not in self._region_keys:
             self._region_keys[known] = target.key(self.builder.region(region).graph)
         return self._region_keys[known]
+
+
+def _cut_of(regions: Sequence[Sequence[str]]) -> frozenset[tuple[str, ...]]:
+    return frozenset(tuple(region) for region in regions)
 
 
 def _digest_inputs(inputs: Sequence[InputSet]) -> str:

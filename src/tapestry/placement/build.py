@@ -5,9 +5,10 @@ Not here: choosing a placement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 
 from tapestry.backends.base import Backend
 from tapestry.backends.compiler import Compiler
@@ -17,22 +18,33 @@ from tapestry.backends.rules import GraphIndex
 from tapestry.errors import UnsupportedError, UsageError
 from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.executable import Executable
+from tapestry.placement.index_checks import index_checks
+from tapestry.placement.interleaved import Interleaved, others
 from tapestry.placement.layout import BoundStep, Layout
 from tapestry.placement.placement import Placement, read_options
-from tapestry.placement.plan import DeviceStep, SourceStep, placed_region, plan_steps
+from tapestry.placement.plan import (
+    DeviceStep,
+    HostStep,
+    SourceStep,
+    Step,
+    placed_region,
+    plan_steps,
+    rest_of,
+)
 from tapestry.program.program import Program
 from tapestry.program.region import Region
 from tapestry.runtime.bind import BoundRegion
 from tapestry.runtime.module import Compiled
 from tapestry.runtime.open import open_device
 from tapestry.runtime.resident import Resident
+from tapestry.suite.injection.platform import Platform
 
 
 class Builder:
     """Builds placements of one program, again and again: constants, kernels and weights are kept between them.
 
     ``residents`` are the devices by name; a placement that names another one is refused. ``backends`` overrides
-    the registry by name (mock backends, injected faults).
+    the registry by name (mock backends). ``faulty`` makes the devices a platform with faults.
     """
 
     def __init__(
@@ -41,8 +53,10 @@ class Builder:
         residents: Mapping[str, Resident],
         compiler: Compiler,
         backends: Mapping[str, Backend] | None = None,
+        faulty: Platform | None = None,
     ) -> None:
         self.program = program
+        self.faulty = faulty
         self.residents = dict(residents)
         self.compiler = compiler
         self.constants = ProgramConstants(program)
@@ -66,14 +80,24 @@ class Builder:
     def _index(self) -> GraphIndex:
         return GraphIndex.of(self.program)
 
-    def build(self, placement: Placement) -> Executable:
-        """Compile, load and bind. Raises UsageError, UnsupportedError, CompileError or DeviceError with the reason."""
-        steps = plan_steps(self.program, placement, self.region)
+    def build(self, placement: Placement, given: frozenset[str] = frozenset()) -> Executable:
+        """Compile, load and bind. Raises UsageError, UnsupportedError, CompileError or DeviceError with the reason.
+
+        The nodes ``given`` are computed on the source for the regions that they lie in, which need not stay convex
+        without them.
+        """
+        planned = plan_steps(self.program, placement, self.region)
+        for step in planned:
+            if isinstance(step, DeviceStep):
+                self._check_taken(step)
+        steps = tuple(
+            part for step in planned for entry in self._without(step, given) for part in self._with_faults(entry)
+        )
         jobs = {step.tag: self._start(step) for step in steps if isinstance(step, DeviceStep)}
-        bound: list[SourceStep | BoundStep] = []
+        bound: list[SourceStep | HostStep | BoundStep] = []
         try:
             for step in steps:
-                bound.append(step if isinstance(step, SourceStep) else self._bind(step, jobs[step.tag].result()))
+                bound.append(self._bind(step, jobs[step.tag].result()) if isinstance(step, DeviceStep) else step)
             layout = Layout(self.program, bound)
         except BaseException:
             for entry in bound:
@@ -82,18 +106,55 @@ class Builder:
             raise
         return Executable(self.program, placement, layout, self.constants)
 
-    def _start(self, step: DeviceStep) -> Future[Compiled]:
+    def _without(self, step: Step, given: frozenset[str]) -> Iterator[Step]:
+        """The step, or what is left of its region without the nodes that are given, behind these."""
+        between = given & set(step.region.nodes) if isinstance(step, DeviceStep) else frozenset[str]()
+        if not between or not isinstance(step, DeviceStep):
+            yield step
+            return
+        rest = others(step.region, between)
+        part = self.faulty.part(rest.nodes) if self.faulty else None
+        region = rest_of(rest, part.named) if part else rest
+        device = (region, self._start(self._cut(step, region)).result()) if region else None
+        resident = self._resident(step.placed.device)
+        yield HostStep(
+            step.tag, step.region.nodes, step.reads, Interleaved(step.region, between, part, device, resident).run
+        )
+
+    def _cut(self, step: DeviceStep, region: Region) -> DeviceStep:
+        calls = [self.program.by_id[node_id].call for node_id in region.nodes]
+        return replace(step, region=region, checks=tuple(c for call in calls for c in index_checks(self.program, call)))
+
+    def _with_faults(self, step: Step) -> Iterator[Step]:
+        """The step, or what a platform with faults makes of it: what the faults give first, then the other nodes."""
+        part = self.faulty.part(step.region.nodes) if self.faulty and isinstance(step, DeviceStep) else None
+        if part is None or not isinstance(step, DeviceStep):
+            yield step
+            return
+        # A kernel for the whole region has none for a part of it.
+        whole = not self.backend(step.placed.backend).fuses
+        region = None if whole else rest_of(step.region, part.named)
+        left = set(region.nodes) if region else set[str]()
+        named = tuple(node_id for node_id in step.region.nodes if node_id not in left)
+        reads = tuple(ref for ref in part.reads if not self.program.is_constant(ref))
+        yield HostStep(step.tag, named, reads, partial(part.run, everything=whole))
+        if region is not None:
+            yield self._cut(step, region)
+
+    def _check_taken(self, step: DeviceStep) -> None:
         placed = step.placed
         backend = self.backend(placed.backend)
-        resident = self._resident(placed.device)
-        info = resident.device.info
+        info = self._resident(placed.device).device.info
         check_kind(backend, info)
         # A backend that does not fuse takes whole regions: its compile says what it does not take.
         for node_id in step.region.nodes if backend.fuses else ():
             reason = backend.refuses_in(self._index, node_id, info)
             if reason is not None:
                 raise UnsupportedError(f"{backend.name} does not take {node_id}: {reason}")
-        return self.compiler.start(backend, step.region.graph, info, read_options(backend, placed.options))
+
+    def _start(self, step: DeviceStep) -> Future[Compiled]:
+        backend, info = self.backend(step.placed.backend), self._resident(step.placed.device).device.info
+        return self.compiler.start(backend, step.region.graph, info, read_options(backend, step.placed.options))
 
     def _bind(self, step: DeviceStep, compiled: Compiled) -> BoundStep:
         resident = self._resident(step.placed.device)

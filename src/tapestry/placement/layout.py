@@ -11,7 +11,7 @@ from functools import cached_property
 
 from tapestry.errors import UsageError
 from tapestry.placement.memory import Lifetime, SlotBuffers, plan_slots
-from tapestry.placement.plan import DeviceStep, SourceStep, Step, last_reads
+from tapestry.placement.plan import DeviceStep, HostStep, SourceStep, Step, last_reads
 from tapestry.program.graph import Call, Ref
 from tapestry.program.program import Program
 from tapestry.runtime.bind import BoundRegion
@@ -46,12 +46,12 @@ class SourceCalls:
 class Layout:
     """Steps in order, with everything decided that does not change from run to run."""
 
-    def __init__(self, program: Program, steps: Sequence[SourceStep | BoundStep]) -> None:
+    def __init__(self, program: Program, steps: Sequence[SourceStep | HostStep | BoundStep]) -> None:
         self.program = program
         plain: list[Step] = [entry.step if isinstance(entry, BoundStep) else entry for entry in steps]
         self._last = last_reads(program, plain)
         self.steps = tuple(
-            entry if isinstance(entry, BoundStep) else self._source_calls(place, entry)
+            self._source_calls(place, entry) if isinstance(entry, SourceStep) else entry
             for place, entry in enumerate(steps)
         )
         self.decls = self._declared()

@@ -5,9 +5,11 @@ Plain data from a program and a placement. Not here: buffers, compilation, and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+
+import torch
 
 from tapestry.placement.index_checks import IndexCheck, index_checks
 from tapestry.placement.placement import PlacedRegion, Placement
@@ -40,7 +42,20 @@ class DeviceStep:
         return tuple(ref for ref in self.region.inputs if not self.region.program.is_constant(ref))
 
 
-Step = SourceStep | DeviceStep
+@dataclass(frozen=True)
+class HostStep:
+    """Nodes of a region whose results the host gives before the others run, which may be none.
+
+    ``run`` takes what gives a value and returns the nodes' results that are read elsewhere. ``reads`` vary by run.
+    """
+
+    tag: str
+    nodes: tuple[str, ...]
+    reads: tuple[Ref, ...]
+    run: Callable[[Callable[[Ref], torch.Tensor]], Mapping[Ref, torch.Tensor]]
+
+
+Step = SourceStep | DeviceStep | HostStep
 
 
 def plan_steps(
@@ -105,3 +120,22 @@ def last_reads(program: Program, steps: Sequence[Step]) -> dict[Ref, int]:
             last.update({check.index: len(steps) for check in step.checks})
     last.update({ref: len(steps) for ref in program.results})
     return last
+
+
+def rest_of(region: Region, without: Collection[str]) -> Region | None:
+    """A region without some of its nodes, whose results come from elsewhere before it runs; None when nothing is left.
+
+    What only those nodes read is left out, too. The rest need not be convex.
+    """
+    program = region.program
+    outputs = tuple(ref for ref in region.outputs if ref.name not in without)
+    needed = {ref.name for ref in outputs}
+    for node_id in reversed(region.nodes):
+        if node_id in needed and node_id not in without:
+            needed.update(ref.name for ref in operands(program.by_id[node_id].call))
+    nodes = tuple(node_id for node_id in region.nodes if node_id in needed and node_id not in without)
+    if not nodes:
+        return None
+    kept = set(nodes)
+    reads = (ref for node_id in nodes for ref in operands(program.by_id[node_id].call) if ref.name not in kept)
+    return Region(program, nodes, tuple(dict.fromkeys(reads)), outputs)

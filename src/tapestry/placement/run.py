@@ -16,7 +16,7 @@ from tapestry.backends.transfer import from_storage, to_storage
 from tapestry.errors import DeviceError, DeviceLostError
 from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.layout import BoundStep, Layout, SourceCalls
-from tapestry.placement.plan import DeviceStep
+from tapestry.placement.plan import DeviceStep, HostStep
 from tapestry.program.graph import Ref
 from tapestry.program.interpret import Values, run_calls, run_program
 from tapestry.program.program import Program
@@ -69,6 +69,8 @@ class Run:
         for entry in self.layout.steps:
             if isinstance(entry, BoundStep):
                 self._on_region(entry)
+            elif isinstance(entry, HostStep):
+                self.values.update(entry.run(self._to_host))
             else:
                 self._on_source(entry)
         for ref in sorted(self.layout.program.results):

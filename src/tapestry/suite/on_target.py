@@ -39,6 +39,7 @@ from tapestry.suite.case import Case, Suite
 from tapestry.suite.composition.judging import judge_graph
 from tapestry.suite.expected import all_finite
 from tapestry.suite.guards import Exact, Guards
+from tapestry.suite.injection.platform import Part, Platform
 from tapestry.suite.journal import Journal
 from tapestry.suite.one_call import call_of
 from tapestry.suite.variants.call import Kind
@@ -58,10 +59,12 @@ class Target:
     backend: Backend
     options: Options
     compiler: Compiler
+    faulty: Platform | None = None
 
     def key(self, graph: Graph) -> str:
         """Names everything that a result of this graph on this target depends on, values left out."""
-        return self.compiler.key(self.backend, graph, self.resident.device.info, self.options)
+        key = self.compiler.key(self.backend, graph, self.resident.device.info, self.options)
+        return f"{key} {self.faulty.digest}" if self.faulty else key
 
 
 def replay_on(
@@ -133,6 +136,10 @@ def _replay_group(target: Target, suite: Suite, cases: Sequence[Case]) -> Iterat
     if refused is not None:
         yield from ((case, _ended(case, Verdict.UNSUPPORTED, refused)) for case in cases)
         return
+    part = target.faulty.part_of(cases[0].key) if target.faulty else None
+    if part is not None:
+        yield from ((case, _replay_with_fault(suite, case, graph, part)) for case in cases)
+        return
     try:
         compiled = target.compiler.compile(target.backend, graph, info, target.options)
         until_connected([target.resident.device], lambda: target.resident.module(compiled.module))
@@ -185,7 +192,27 @@ def _replay_case(target: Target, suite: Suite, case: Case, graph: Graph, compile
     except (TapestryError, RuntimeError, ValueError) as error:  # the latter two from a backend's preparation graph
         revive(target, error)
         return _failed(case, error)
-    seconds = time.perf_counter() - begin
+    return _judged(suite, case, graph, inputs, got, time.perf_counter() - begin)
+
+
+def _replay_with_fault(suite: Suite, case: Case, graph: Graph, part: Part) -> CaseResult:
+    begin = time.perf_counter()
+    inputs = suite.inputs(case)
+    try:
+        got = part.run_graph(inputs)
+    except Exception as error:  # whatever the fault raises
+        return _failed(case, error)
+    return _judged(suite, case, graph, inputs, got, time.perf_counter() - begin)
+
+
+def _judged(
+    suite: Suite,
+    case: Case,
+    graph: Graph,
+    inputs: Sequence[torch.Tensor],
+    got: Sequence[torch.Tensor],
+    seconds: float,
+) -> CaseResult:
     judgement = judge_case(suite, case, graph, inputs, got)
     # Finite inputs whose right result overflows are not what a finite model meets.
     overflows = case.kind == Kind.VALUES and not all_finite(suite.source(case), suite.oracle(case))

@@ -42,12 +42,19 @@ def migrate(
     repros: Annotated[
         Path | None, typer.Option("--repro", metavar="DIR", help="Write a repro bundle for every wrong operator.")
     ] = None,
+    inject: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--inject", metavar="FILE.py:NAME[,NAME…]", help="Give the target these faults, to see them found."
+        ),
+    ] = None,
 ) -> None:
     """Move MODEL to a device step by step, with the whole model checked at every step."""
     from tapestry.cli.choices import backend_options
     from tapestry.cli.modelling import capture_model, load, load_kernel_files
     from tapestry.cli.places import journal_folder
     from tapestry.migration.migrate import migrate as migrate_program
+    from tapestry.suite.audit.faults import faults_named
     from tapestry.suite.journal import remove
 
     begin = time.perf_counter()
@@ -56,9 +63,11 @@ def migrate(
     target = check_target(to, backend)
     load_kernel_files(kernels or ())
     chosen = backend_options(backend, option or ())
+    faults = tuple(faults_named(entry) for entry in inject or ())
     loaded = load(model, trust_pickle)
     program = capture_model(loaded)
-    folder = journal or journal_folder(f"migrate {model} {program.graph_hash} {target} {backend}")
+    injected = "".join(f" {entry.digest} {[fault.name for fault in entry.faults]}" for entry in faults)
+    folder = journal or journal_folder(f"migrate {model} {program.graph_hash} {target} {backend}{injected}")
     if fresh:
         remove(folder)
     with (
@@ -75,6 +84,7 @@ def migrate(
             nonfinite=nonfinite,
             options=chosen,
             repros=repros,
+            inject=faults,
         ) as moved,
     ):
         facts = loaded.compare(loaded.module, moved.executable) if loaded.compare is not None else ()
@@ -90,6 +100,7 @@ def migrate(
         facts=tuple(FactDocument(fact.label, fact.value, fact.good) for fact in facts),
         report=str(report) if report else None,
         journal=str(folder),
+        injected=tuple(fault.name for entry in faults for fault in entry.faults),
     )
     if report is not None:
         _write_report(report, document)
@@ -208,5 +219,5 @@ def _show_check(document: MigrateDocument) -> None:
     out.print(
         f"{suite.cases} cases, {suite.variants} of them variants ({size(suite.bytes)}; every call would take "
         f"{size(suite.dump_bytes)}), {len(document.steps)} steps ({resumed} from the journal), "
-        f"{document.program_runs} program runs, {number(document.seconds, 3)} s"
+        f"{document.program_runs} program runs (at most {document.runs_allowed}), {number(document.seconds, 3)} s"
     )

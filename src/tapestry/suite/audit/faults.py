@@ -93,6 +93,12 @@ def read_faults(path: Path, names: Sequence[str] = ()) -> FaultFile:
     return FaultFile(path, hashlib.sha256(path.read_bytes()).hexdigest(), chosen)
 
 
+def faults_named(text: str) -> FaultFile:
+    """The faults of ``FILE.py:NAME[,NAME…]``, or all of ``FILE.py``. Errors as read_faults."""
+    path, _, names = text.rpartition(":") if ".py:" in text else (text, "", "")
+    return read_faults(Path(path), [name.strip() for name in names.split(",") if name.strip()])
+
+
 def _run(path: Path) -> ModuleType:
     name = f"tapestry_faults_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -68,7 +68,7 @@ Apply = Callable[[list[Any]], Sequence[object]]
 
 def run_chain(chain: Chain) -> Ran:
     """Run a chain in PyTorch on copies of its tensors."""
-    return _run(chain, run_steps, (Step, Ref))
+    return _run(chain, run_steps)
 
 
 def run_fault(chain: Chain, fault: object) -> Ran:
@@ -77,7 +77,16 @@ def run_fault(chain: Chain, fault: object) -> Ran:
     The steps are given as the fault's own records: those called Step and Ref where its ``apply`` is defined. Whatever
     ``apply`` raises is passed on; UsageError when it gives another number of results than there are steps.
     """
-    return _run(chain, cast(Any, fault).apply, records_of(fault))
+    return _run(chain, lambda steps: apply_fault(fault, steps))
+
+
+def apply_fault(fault: object, steps: Sequence[Step]) -> Sequence[object]:
+    """The results of steps by a fault's ``apply(steps)``, on the very tensors they name. Errors as run_fault."""
+    records = records_of(fault)
+    results = cast(Any, fault).apply([_recorded(step, records) for step in steps])
+    if len(results) != len(steps):
+        raise UsageError(f"expected a result for each of {len(steps)} steps, got {len(results)}")
+    return results
 
 
 def run_steps(steps: Sequence[Step]) -> list[object]:
@@ -179,14 +188,11 @@ def _globals_of(part: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", scope or {})
 
 
-def _run(chain: Chain, apply: Apply, records: tuple[type[Any], type[Any]]) -> Ran:
+def _run(chain: Chain, apply: Apply) -> Ran:
     copies = Copies()
     held: list[list[object]] = []
     for steps, outputs in zip(chain.calls, chain.outputs, strict=True):
-        given = [_recorded(copies.step(step), records) for step in steps]
-        results = apply(given)
-        if len(results) != len(steps):
-            raise UsageError(f"expected a result for each of {len(steps)} steps, got {len(results)}")
+        results = apply([copies.step(step) for step in steps])
         held.append([filled(ref, results) for ref in outputs])
     kept = tuple(tuple(_kept(entry) for entry in results) for results in held)
     return Ran(kept, tuple(copies.of(state).clone() for state in chain.states))
