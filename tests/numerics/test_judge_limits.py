@@ -150,6 +150,23 @@ def lstm_cell(x: Tensor, hidden: Tensor, cell: Tensor, of_input: Tensor, of_hidd
     return sigmoid(output) * tanh(sigmoid(forget) * cell + sigmoid(entry) * tanh(candidate))
 
 
+def by_halves(x: Tensor) -> Tensor:
+    """Sigmoid as ½ + odd part: the sum rounds at the size of ½, and the odd part by 2 units of its own before that."""
+    return 0.5 + off_by(0.5 * torch.tanh(x.double() / 2), torch.full_like(x, 2.0**-24).double(), 31)
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "silu", "glu"])
+def test_sigmoid_may_be_half_more_than_an_odd_function(name: str) -> None:
+    x = torch.linspace(-20, 20, 400)
+    call, got = {
+        "sigmoid": ((aten.sigmoid.default, (x,), {}), by_halves(x)),
+        "silu": ((aten.silu.default, (x,), {}), x * by_halves(x)),
+        "glu": ((aten.glu.default, (torch.cat((x, x.flip(0))), 0), {}), x * by_halves(x.flip(0))),
+    }[name]
+    assert assert_passes(call, got).imprecise
+    assert judged(call, got + 3e-6 * x).verdict == "fail"
+
+
 _OF_INPUT, _OF_HIDDEN = seeded(9, 16, 33) / 6, seeded(10, 16, 4) / 2
 BUILT: dict[str, Callable[[Tensor], tuple[Call, Tensor]]] = {
     "sigmoid": lambda x: ((aten.sigmoid.default, (x,), {}), sigmoid(x)),

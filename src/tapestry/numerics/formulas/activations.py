@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
+import torch
+
 from tapestry.numerics.bounded import Bounded
 from tapestry.numerics.formulas.call import Formula, FormulaCall
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al., arXiv 1706.02515
+#: Units of roundoff that ½ + p(x) / q(x) loses at the size of ½, as Eigen and ONNX Runtime's MLAS have it.
+_HALVES = 4.0
 
 
 def sigmoid_of(x: Bounded) -> Bounded:
-    """1 / (1 + exp(-x)): right at both ends, where exp overflows to infinity or vanishes."""
-    return x.arithmetic.constant(1.0) / ((-x).exp() + 1.0)
+    """1 / (1 + exp(-x)): right at both ends, where exp overflows to infinity or vanishes.
+
+    Allowed is also ½ more than an odd function, which loses the tail on the left.
+    """
+    result = x.arithmetic.constant(1.0) / ((-x).exp() + 1.0)
+    if x.arithmetic.column == "careful":
+        return result
+    return result.widened(torch.tensor(_HALVES * x.arithmetic.unit, dtype=torch.float64))
 
 
 def _sigmoid(call: FormulaCall) -> tuple[Bounded, ...]:
