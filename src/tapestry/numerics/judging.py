@@ -18,6 +18,7 @@ from tapestry.numerics.float64 import oracle
 from tapestry.numerics.flushing import with_flushed_operands
 from tapestry.numerics.formats import is_inexact, wide_dtype
 from tapestry.numerics.indices import dim_of, is_position, is_unordered, wrong_positions
+from tapestry.numerics.integers import with_single_integers
 from tapestry.numerics.judgement import Judgement, Metrics
 from tapestry.numerics.metrics import ErrorSums
 from tapestry.numerics.no_oracle import NoOracle
@@ -57,22 +58,25 @@ def judge(
     judgement = _Case(facts, got, declared, source, want).judged()
     if judgement.verdict != Verdict.FAIL:
         return judgement
-    return _with_flushed_operands(facts, got, declared) or judgement
+    return _with_operands_as_read(facts, got, declared) or judgement
 
 
-def _with_flushed_operands(facts: CallFacts, got: Results, declared: Results) -> Judgement | None:
-    """The judgement of a platform that reads subnormal operands as zeros, if that is what it did, else None."""
-    flushed = with_flushed_operands(facts)
-    if flushed is None:
-        return None
-    try:
-        want = oracle(flushed.target, flushed.args, flushed.kwargs)
-    except NoOracle:
-        return None
-    judgement = _Case(flushed, got, declared, None, want).judged()
-    if judgement.verdict != Verdict.PASS:
-        return None
-    return Judgement(Verdict.PASS, True, "subnormal operands are read as zero", judgement.metrics, judgement.judged_by)
+def _with_operands_as_read(facts: CallFacts, got: Results, declared: Results) -> Judgement | None:
+    """The judgement of a platform that reads operands otherwise, as it may, if that is what it did, else None."""
+    for changed, note in (
+        (with_flushed_operands(facts), "subnormal operands are read as zero"),
+        (with_single_integers(facts, declared), "integers are rounded to float32 before they are computed with"),
+    ):
+        if changed is None:
+            continue
+        try:
+            want = oracle(changed.target, changed.args, changed.kwargs)
+        except NoOracle:
+            continue
+        judgement = _Case(changed, got, declared, None, want).judged()
+        if judgement.verdict == Verdict.PASS:
+            return Judgement(Verdict.PASS, True, note, judgement.metrics, judgement.judged_by)
+    return None
 
 
 def _structure(got: Results, declared: Results) -> str:

@@ -30,6 +30,11 @@ ELEMENT_FACTOR = 2.0
 #: Partial sums stored in a 16-bit output dtype may each round: per element u (3 |y| + 4 |A·B|_2), rms 2 u of both.
 NARROW_OUTPUT, NARROW_WALK, NARROW_RMS = 3.0, 4.0, 2.0
 
+#: Sums by place: kernels add each term to what lies in the result, in its own format and in no specified order.
+PLACED = names("""
+    index_put _unsafe_index_put _index_put_impl _unsafe_masked_index_put_accumulate put index_add scatter_add scatter
+    scatter_reduce index_reduce col2im fold max_pool2d_with_indices_backward""")
+
 #: Linear operators whose number of terms is what they give on ones.
 COUNTED = names("""
     mm matmul bmm linear addmm addbmm baddbmm addmv addr mv dot vdot inner outer ger einsum tensordot kron
@@ -85,6 +90,11 @@ class Terms:
         """Where all terms have one magnitude, so that their roundings add up instead of averaging out."""
         return self.magnitude.square() >= COHERENCE * self.length * self.walk.square()
 
+    @property
+    def placed(self) -> bool:
+        """Whether each addition may round to the format of the result."""
+        return self.facts.name in PLACED
+
     def _on(self, change: Callable[[Tensor], Tensor], number: Callable[[float], float]) -> Tensor:
         value = self.facts.run_wide(change, number)[self.index]
         assert value is not None
@@ -119,7 +129,8 @@ def _as_sum(facts: CallFacts) -> dict[str, object]:
 def element_bound(of: Terms, declared: torch.dtype, column: str) -> Tensor:
     """What each element may be off by, the rounding to the declared dtype included.
 
-    The ``allowed`` column lets terms of one magnitude be added one after the other, up to a limit.
+    The ``allowed`` column lets terms of one magnitude be added one after the other, up to a limit, and sums by place in
+    16 bits round at every addition.
     """
     eps = 2 * unit_roundoff(accumulation_dtype(declared))
     bound = ELEMENT_FACTOR * eps * of.length.sqrt() * of.magnitude
@@ -128,11 +139,24 @@ def element_bound(of: Terms, declared: torch.dtype, column: str) -> Tensor:
         bound = torch.where(of.coherent, torch.maximum(bound, one_by_one), bound)
     if not is_narrow(declared):
         return bound
-    return bound + unit_roundoff(declared) * (NARROW_OUTPUT * of.want.abs() + NARROW_WALK * of.walk)
+    bound = bound + unit_roundoff(declared) * (NARROW_OUTPUT * of.want.abs() + NARROW_WALK * of.walk)
+    return torch.maximum(bound, _added_in_place(of, declared)) if column == "allowed" and of.placed else bound
 
 
-def rms_bound(of: Terms, declared: torch.dtype, keep: Tensor) -> float:
-    """What the root mean square of the error over the kept elements may be."""
+def _added_in_place(of: Terms, declared: torch.dtype) -> Tensor:
+    """Each of n additions rounds, in any order: n u / (1 + n u) times the sum of magnitudes.
+
+    The worst case is reached by a large term that swallows n small ones, and by equal terms once the sum stops growing;
+    it is never the whole sum (docs/numerics.md).
+    """
+    units = of.length * unit_roundoff(declared)
+    return units / (1 + units) * of.magnitude
+
+
+def rms_bound(of: Terms, declared: torch.dtype, keep: Tensor) -> float | None:
+    """What the root mean square of the error over the kept elements may be; None where only elements count."""
+    if of.placed and is_narrow(declared):
+        return None
     eps = 2 * unit_roundoff(accumulation_dtype(declared))
     factor = max(RMS_FACTOR, float(of.length.max()) ** 0.5 / RMS_ROOT)
     bound = factor * eps * _rms(of.magnitude, keep)

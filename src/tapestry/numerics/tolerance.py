@@ -133,8 +133,9 @@ class Tolerance:
         """What the rms error over the kept elements may be; None where only elements count."""
         if self.kind != SUM or int(keep.sum()) < products.RMS_ELEMENTS:
             return None
+        bound = products.rms_bound(self.terms, self.declared, keep)
         floor = self._floor("allowed").expand(keep.shape)[keep]
-        return products.rms_bound(self.terms, self.declared, keep) + float(floor.square().mean().sqrt())
+        return None if bound is None else bound + float(floor.square().mean().sqrt())
 
     def overflows(self, shape: torch.Size) -> Tensor:
         """Where a sum on the way leaves the range of the arithmetic (bool, of this shape), so that there is no telling.

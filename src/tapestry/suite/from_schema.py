@@ -5,8 +5,9 @@ Not here: how valid calls are found (schema), and variants of them (derived).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import msgspec
 import torch
@@ -43,11 +44,11 @@ def carve_schema(ops: Sequence[str], limit: int = 24, progress: Progress | None 
         except UnsupportedError as error:
             left_out.append(LeftOut("", op, 0, str(error)))
             continue
-        for call in calls:
-            try:
-                parts.append(_carved(call))
-            except (CaptureError, UsageError, UnsupportedError) as error:
-                left_out.append(LeftOut("", op, 1, f"{call.source}: {error}"))
+        for call, outcome in _each(calls):
+            if isinstance(outcome, Suite):
+                parts.append(outcome)
+            else:
+                left_out.append(LeftOut("", op, 1, f"{call.source}: {outcome}"))
     tell("operators", len(named), len(named))
     if not parts:
         raise UnsupportedError(f"no case of {', '.join(ops)} could be made: {left_out[0].reason}")
@@ -63,17 +64,39 @@ def _overloads(op: str) -> list[str]:
     return [name for name in found if find(name) is not None]
 
 
-def _carved(call: SchemaCall) -> Suite:
-    base = OpCall(call.target, call.args, call.kwargs)
-    tensors = tuple(tensor.clone() for tensor in base.tensors)
-    if not tensors:
+def _each(calls: Sequence[SchemaCall]) -> Iterator[tuple[SchemaCall, Suite | str]]:
+    """The suites of calls, or why there is none: all in one program, since capturing one call takes as long as many.
+
+    Where that fails, each half by itself.
+    """
+    if not calls:
+        return
+    try:
+        yield calls[0], _carved(calls)
+    except (CaptureError, UsageError, UnsupportedError) as error:
+        if len(calls) == 1:
+            yield calls[0], str(error)
+            return
+        middle = len(calls) // 2
+        yield from _each(calls[:middle])
+        yield from _each(calls[middle:])
+
+
+def _carved(calls: Sequence[SchemaCall]) -> Suite:
+    bases = [OpCall(call.target, call.args, call.kwargs) for call in calls]
+    if any(not base.tensors for base in bases):
         raise UnsupportedError("it reads no tensor, so it is folded before anything runs")
+    tensors = tuple(tensor.clone() for base in bases for tensor in base.tensors)
 
-    def run(*given: torch.Tensor) -> object:
-        made = base.with_tensors(given)
-        return made.target(*made.args, **made.kwargs)
+    def run(*given: torch.Tensor) -> list[object]:
+        results: list[object] = []
+        rest = iter(given)
+        for base in bases:
+            made = base.with_tensors(tuple(islice(rest, len(base.tensors))))
+            results.append(made.target(*made.args, **made.kwargs))
+        return results
 
-    program = capture(run, tensors, name=str(call.target))
+    program = capture(run, tensors, name=str(calls[0].target))
     return carve(program, [tensors])
 
 
