@@ -15,8 +15,9 @@ import msgspec
 from tapestry.backends.base import Availability, Backend, Options, Rule
 from tapestry.backends.kernels.declare import LANGUAGES, Dispatch, Kernel
 from tapestry.backends.kernels.loading import kernels_for
+from tapestry.backends.kernels.schedule import KernelOptions
 from tapestry.backends.rules import GraphIndex, MatchView
-from tapestry.errors import CompileError, UnsupportedError
+from tapestry.errors import CompileError, UnsupportedError, UsageError
 from tapestry.program.graph import Graph, Ref, TensorSpec
 from tapestry.program.serial import dtype_name
 from tapestry.runtime.device import DeviceInfo
@@ -38,10 +39,10 @@ class Kernels(Backend):
         return tuple(entry.pattern for device in LANGUAGES for entry in kernels_for(device))
 
     def options(self) -> Sequence[Options]:
-        return (Options(),)
+        return (KernelOptions(),)
 
     def compile(self, graph: Graph, info: DeviceInfo, options: Options) -> Compiled:
-        found = self._matching(graph, info)
+        found = _matching(graph, info, _own(options))
         if found is None:
             calls = ", ".join(str(call.target) for call in graph.calls[:4])
             raise UnsupportedError(f"no hand-written kernel for {info.kind} matches {calls}")
@@ -59,14 +60,34 @@ class Kernels(Backend):
             return f"kernels {error}"
         return f"kernels {hashlib.sha256(msgspec.msgpack.encode(compiled)).hexdigest()}"
 
-    def _matching(self, graph: Graph, info: DeviceInfo) -> tuple[Kernel, MatchView] | None:
-        index = GraphIndex.of(graph)
-        every = {call.name for call in graph.calls}
-        for entry in kernels_for(info.kind):
-            for match in entry.pattern.matches(index, info):
-                if set(match.nodes) == every:
-                    return entry, MatchView(index, info, match.nodes, match.bindings)
-        return None
+
+def _own(options: Options) -> KernelOptions:
+    if not isinstance(options, KernelOptions):
+        raise UsageError(f"expected KernelOptions, got {type(options).__name__}")
+    return options
+
+
+def _matching(graph: Graph, info: DeviceInfo, options: KernelOptions) -> tuple[Kernel, MatchView] | None:
+    """The first kernel that matches the whole graph, in the schedule that the options say where that one matches."""
+    index = GraphIndex.of(graph)
+    first: tuple[Kernel, MatchView] | None = None
+    for entry in kernels_for(info.kind):
+        if first is not None and entry.name != first[0].name:
+            continue
+        view = _view(entry, index, info)
+        if view is None:
+            continue
+        first = first or (entry, view)
+        if entry.schedule is None or entry.schedule.kind == options.kind(entry.schedule.family_of(view), info):
+            return entry, view
+    return first
+
+
+def _view(entry: Kernel, index: GraphIndex, info: DeviceInfo) -> MatchView | None:
+    for match in entry.pattern.matches(index, info):
+        if len(match.nodes) == len(index.calls):
+            return MatchView(index, info, match.nodes, match.bindings)
+    return None
 
 
 def _written(entry: Kernel, view: MatchView) -> Dispatch:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tapestry.backends.kernels.schedule import Schedule
 from tapestry.backends.rules import Expression, MatchView, Pattern, Predicate, all_of, device_kind
 from tapestry.errors import UsageError
 
@@ -51,25 +52,31 @@ Writer = Callable[[MatchView], Dispatch]
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A declared kernel. ``file`` is where it was written."""
+    """A declared kernel. ``file`` is where it was written; ``schedule`` says which of several for one purpose it is."""
 
     name: str
     device: str
     pattern: Pattern
     write: Writer
     file: str
+    schedule: Schedule | None = None
 
 
 _declared: list[Kernel] = []
 
 
 def kernel(
-    device: str, pattern: Expression | tuple[Expression, ...], when: Predicate | None = None, name: str = ""
+    device: str,
+    pattern: Expression | tuple[Expression, ...],
+    when: Predicate | None = None,
+    name: str = "",
+    schedule: Schedule | None = None,
 ) -> Callable[[Writer], Writer]:
     """Declare a kernel for one kind of device; the decorated function writes it for a match.
 
-    Later declarations win over earlier ones where both match, so that a user's kernel replaces one that ships.
-    UsageError for a kind of device that has no kernel language.
+    Later declarations win over earlier ones where both match, so that a user's kernel replaces one that ships. Of
+    kernels with the same ``name`` and several schedules, the one whose schedule the options say wins. UsageError for
+    a kind of device that has no kernel language.
     """
     if device not in LANGUAGES:
         raise UsageError(f"expected a device with kernels ({', '.join(LANGUAGES)}), got {device!r}")
@@ -80,7 +87,7 @@ def kernel(
         file = code.co_filename if code is not None else ""
         here = device_kind(device)
         condition = here if when is None else all_of(here, when)
-        _declared.append(Kernel(label, device, Pattern(pattern, condition, name=label), write, file))
+        _declared.append(Kernel(label, device, Pattern(pattern, condition, name=label), write, file, schedule))
         return write
 
     return declare

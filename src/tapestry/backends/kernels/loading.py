@@ -18,9 +18,12 @@ from tapestry.errors import UsageError
 _SHIPPED: dict[str, tuple[str, ...]] = {
     "opencl": ("tapestry.backends.kernels.opencl.elementwise", "tapestry.backends.kernels.opencl.reductions"),
     "webgpu": (
+        "tapestry.backends.kernels.webgpu.attention",
         "tapestry.backends.kernels.webgpu.elementwise",
         "tapestry.backends.kernels.webgpu.norms",
+        "tapestry.backends.kernels.webgpu.products",
         "tapestry.backends.kernels.webgpu.reductions",
+        "tapestry.backends.kernels.webgpu.softmax",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""layer_norm of float32 over its last dimensions, one workgroup or one invocation a row.
+"""layer_norm of floats over its last dimensions, one workgroup or one invocation a row.
 
 The variance is taken in a second pass, from differences to the mean. Where it leaves the range of float32 although no
 value does, both passes are made again on values scaled by a power of two.
@@ -10,8 +10,12 @@ from math import ceil, prod
 from string import Template
 
 from tapestry.backends.kernels.declare import Dispatch, kernel
+from tapestry.backends.kernels.schedule import KINDS, Kind, Schedule
+from tapestry.backends.kernels.webgpu.conditions import plain_floats, within_rounds
 from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, SPECIAL, groups_for
-from tapestry.backends.rules import MatchView, all_of, any_, attr, dtypes, op
+from tapestry.backends.kernels.webgpu.text import stored
+from tapestry.backends.rules import MatchView, all_of, any_, attr, op
+from tapestry.program.serial import dtype_name
 
 #: Invocations to a row on a processor of its own; barriers are dear on adapters that run on the CPU.
 _LANES = 64
@@ -23,25 +27,25 @@ _SCALE = 2.0**-100
 _SOURCE = """
 @group(0) @binding(0) var<storage, read> x : array<f32>;
 ${BINDINGS}
-${SPECIAL}
+${SPECIAL}${STORED}
 ${SHARED}
 fn total(mine : f32, lane : u32) -> f32 { ${JOIN} }
 fn sum_of(first : u32, last : u32, lane : u32, scale : f32) -> f32 {
   var sum = 0.0;
-  for (var begin = first + lane * ${BLOCK}u; begin < last; begin += ${STEP}u) {
-    let end = min(begin + ${BLOCK}u, last);
+  for (var begin = first + lane; begin < last; begin += ${STEP}u) {
+    let end = min(begin + ${STEP}u, last);
     var block = 0.0;
-    for (var i = begin; i < end; i++) { block += x[i] * scale; }
+    for (var i = begin; i < end; i += ${LANES}u) { block += x[i] * scale; }
     sum += block;
   }
   return sum;
 }
 fn squares_of(first : u32, last : u32, lane : u32, scale : f32, mean : f32) -> f32 {
   var sum = 0.0;
-  for (var begin = first + lane * ${BLOCK}u; begin < last; begin += ${STEP}u) {
-    let end = min(begin + ${BLOCK}u, last);
+  for (var begin = first + lane; begin < last; begin += ${STEP}u) {
+    let end = min(begin + ${STEP}u, last);
     var block = 0.0;
-    for (var i = begin; i < end; i++) { let d = x[i] * scale - mean; block = fma(d, d, block); }
+    for (var i = begin; i < end; i += ${LANES}u) { let d = x[i] * scale - mean; block = fma(d, d, block); }
     sum += block;
   }
   return sum;
@@ -63,7 +67,7 @@ fn layer_norm(${ENTRY}) {
   let factor = 1.0 / sqrt(variance + ${EPSILON} * scale * scale);
   for (var i = first + lane; i < last; i += ${LANES}u) {
     let at = i - first;
-    out[i] = ${RESULT};
+    out[i] = stored(${RESULT});
   }
 }
 """
@@ -83,33 +87,25 @@ def _length(m: MatchView) -> int:
     return prod(int(size) for size in shape if isinstance(size, int)) if isinstance(shape, tuple) else 0
 
 
-def _suits(m: MatchView) -> str | None:
-    length = _length(m)
-    if not m.spec("x").numel:
-        return "no elements"
-    most = m.info.limits.max_loop_iterations
-    rounds = 5 * (length + ceil(length / _BLOCK))
-    if most and rounds > most:
-        return f"rows of {length:,}: {rounds:,} rounds of loops, over the device's limit of {most:,}"
-    return None
-
-
 def _declare(name: str, given: tuple[str, ...], result: str) -> None:
     affine = [any_(which) if which in given else None for which in ("w", "b")]
 
-    @kernel(
-        device="webgpu",
-        pattern=op("aten.layer_norm.default", any_("x"), attr("shape"), *affine, eps=attr("eps"), cudnn_enable=attr()),
-        when=all_of(dtypes("float32"), _suits),
-        name=name,
-    )
-    def write(m: MatchView) -> Dispatch:
-        length = _length(m)
-        return _written(m, length, m.spec("x").numel // length, given, result)
+    pattern = op("aten.layer_norm.default", any_("x"), attr("shape"), *affine, eps=attr("eps"), cudnn_enable=attr())
+    for kind in KINDS:
+
+        def within(m: MatchView, kind: Kind = kind) -> str | None:
+            each = ceil(_length(m) / (1 if kind == "invocation" else _LANES))
+            return within_rounds(m, 5 * (each + ceil(each / _BLOCK)) + 32)
+
+        def write(m: MatchView, kind: Kind = kind) -> Dispatch:
+            length = _length(m)
+            return _written(m, kind, length, m.spec("x").numel // length, given, result)
+
+        kernel("webgpu", pattern, all_of(plain_floats, within), name, Schedule(kind, "rows"))(write)
 
 
-def _written(m: MatchView, length: int, rows: int, given: tuple[str, ...], result: str) -> Dispatch:
-    alone = "software" in m.info.features
+def _written(m: MatchView, kind: Kind, length: int, rows: int, given: tuple[str, ...], result: str) -> Dispatch:
+    alone = kind == "invocation"
     lanes, group = (1, 8) if alone else (_LANES, _LANES)
     bindings = [
         f"@group(0) @binding({k + 1}) var<storage, read> {which} : array<f32>;" for k, which in enumerate(given)
@@ -118,6 +114,7 @@ def _written(m: MatchView, length: int, rows: int, given: tuple[str, ...], resul
     epsilon = m.value("eps")
     texts = {
         "SPECIAL": SPECIAL,
+        "STORED": stored(dtype_name(m.spec("x").dtype)),
         "BINDINGS": "\n".join(bindings),
         "SHARED": "" if alone else f"var<workgroup> part : array<f32, {_LANES}>;",
         "JOIN": "return mine;" if alone else Template(_TREE).substitute(LANES=lanes),
@@ -128,7 +125,6 @@ def _written(m: MatchView, length: int, rows: int, given: tuple[str, ...], resul
         "EPSILON": repr(float(epsilon) if isinstance(epsilon, int | float) else 1e-5),
         "RESULT": result,
         "STEP": str(lanes * _BLOCK),
-        "BLOCK": str(_BLOCK),
         "LANES": str(lanes),
         "GROUP": str(group),
     }

@@ -1,0 +1,179 @@
+"""Matrix products for adapters that run on a processor's cores: an invocation makes a tile of the result alone.
+
+No barriers and no workgroup memory, which are what costs there; small groups, so that every core gets some. Loads cost
+most, each lane's own with a check of its place, so that tiles are as large as leaves a few groups: what a processor
+keeps on its stack of them costs less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from tapestry.backends.kernels.declare import Dispatch
+from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, groups_for
+from tapestry.backends.kernels.webgpu.product import BLOCK, LONG, Product
+
+#: Invocations to a group.
+_GROUP = 8
+#: Rows and columns of a tile, the largest first (larger ones are faster still, but Mesa compiles them for ten seconds),
+#: and the groups that there should be.
+_TILES = ((8, 8), (4, 8), (4, 4))
+_ENOUGH = 4
+
+
+def rounds(product: Product) -> int:
+    """Rounds of all loops that one invocation makes."""
+    return ceil(product.depth / 4) + ceil(product.depth / BLOCK) + 64 + 4
+
+
+def dispatch(product: Product) -> Dispatch:
+    """The kernel for a product and its launch; it binds ``x``, ``w``, what the finish reads, and ``out``."""
+    rows, width = _tile(product)
+    across, down = ceil(product.columns / width), ceil(product.rows / rows)
+    tiles = across * down * product.count
+    vectors = product.depth % 4 == 0
+    wide = vectors if product.transposed else product.columns % 4 == 0
+    body = _along_rows(product, rows, width, vectors) if product.transposed else _down_columns(product, rows, width)
+    source = f"""{product.head("x4" if vectors else "x", "w4" if wide else "w", (rows, width))}
+@compute @workgroup_size({_GROUP})
+fn product({ENTRY}) {{
+  let tile = ({PLACE}) * {_GROUP}u + lane;
+  if (tile >= {tiles}u) {{ return; }}
+  let column = tile % {across}u * {width}u;
+  let row = tile / {across}u % {down}u * {rows}u;
+  let batch = tile / {across * down}u;
+  {body}
+}}
+"""
+    return Dispatch(
+        source, "product", ("x", "w", *product.finish.reads, "out"), groups_for(ceil(tiles / _GROUP)), (_GROUP,)
+    )
+
+
+def _tile(product: Product) -> tuple[int, int]:
+    """Rows and columns of a tile, so that tiles are of nearly the same size; whole vectors of columns of w."""
+    if product.rows == 1:
+        sizes = [(1, _even(product.columns, 16)), (1, _even(product.columns, 4))]
+    else:
+        sizes = [(_even(product.rows, rows), _even(product.columns, columns)) for rows, columns in _TILES]
+    if not product.transposed:
+        sizes = [(rows, ceil(columns / 4) * 4) for rows, columns in sizes]
+    for rows, columns in sizes:
+        if ceil(product.rows / rows) * ceil(product.columns / columns) * product.count >= _GROUP * _ENOUGH:
+            return rows, columns
+    return sizes[-1]
+
+
+def _even(size: int, most: int) -> int:
+    return ceil(size / ceil(size / most))
+
+
+def _along_rows(product: Product, rows: int, width: int, vectors: bool) -> str:
+    """Dot products of rows of x with rows of w."""
+    depth = product.depth
+    step = depth // 4 if vectors else depth
+    pairs = [(r, c) for r in range(rows) for c in range(width)]
+    lines = [
+        *(f"let x_at{r} = (x_matrix(batch) * {product.rows}u + {_inside('row', r, product.rows)}) * {step}u;"
+          for r in range(rows)),
+        *(f"let w_at{c} = (w_matrix(batch) * {product.columns}u + {_inside('column', c, product.columns)}) * {step}u;"
+          for c in range(width)),
+        *(f"var s{r}_{c} = 0.0;" for r, c in pairs),
+    ]  # fmt: skip
+    whole = depth // 4
+    inner = [f"let a{r} = {_four('x', f'x_at{r}', vectors)};" for r in range(rows)]
+    for c in range(width):
+        inner.append(f"let b{c} = {_four('w', f'w_at{c}', vectors)};")
+        inner += [f"SUM{r}_{c} += dot(a{r}, b{c});" for r in range(rows)]
+    lines += _summed(whole, inner, [f"{r}_{c}" for r, c in pairs], "0.0")
+    for k in range(4 * whole, depth):
+        lines += [f"s{r}_{c} = fma(x[x_at{r} + {k}u], w[w_at{c} + {k}u], s{r}_{c});" for r, c in pairs]
+    lines += _kept([f"s{r}_{c}" for r, c in pairs], width)
+    return "\n  ".join(lines)
+
+
+def _summed(rounds: int, inner: list[str], names: list[str], zero: str) -> Iterator[str]:
+    """The loop over the terms, four at a time; long sums in blocks. SUM stands before the name of a sum."""
+    if 4 * rounds <= LONG:
+        yield f"for (var k = 0u; k < {rounds}u; k++) {{"
+        yield from (line.replace("SUM", "s") for line in inner)
+        yield "}"
+        return
+    yield f"for (var begin = 0u; begin < {rounds}u; begin += {BLOCK // 4}u) {{"
+    yield f"let end = min(begin + {BLOCK // 4}u, {rounds}u);"
+    yield from (f"var p{name} = {zero};" for name in names)
+    yield "for (var k = begin; k < end; k++) {"
+    yield from (line.replace("SUM", "p") for line in inner)
+    yield "}"
+    yield from (f"s{name} += p{name};" for name in names)
+    yield "}"
+
+
+def _kept(sums: list[str], width: int) -> Iterator[str]:
+    """Stores the results of a tile's sums. In a loop, so that what becomes of a sum is compiled once."""
+    yield f"var sums = array<f32, {len(sums)}>({', '.join(sums)});"
+    yield f"for (var i = 0u; i < {len(sums)}u; i++) {{"
+    yield f"keep(sums[i], batch, row + i / {width}u, column + i % {width}u);"
+    yield "}"
+
+
+def _four(name: str, first: str, vectors: bool) -> str:
+    if vectors:
+        return f"{name}4[{first} + k]"
+    return f"vec4f({', '.join(f'{name}[{first} + 4u * k + {j}u]' for j in range(4))})"
+
+
+def _down_columns(product: Product, rows: int, width: int) -> str:
+    """Rows of w, vectors of four columns at a time, times single values of x."""
+    depth, columns = product.depth, product.columns
+    vectors = range(width // 4)
+    pairs = [(r, c) for r in range(rows) for c in vectors]
+    step = depth // 4 if depth % 4 == 0 else depth
+    wide = columns % 4 == 0
+    lines = [
+        *(f"let x_at{r} = (x_matrix(batch) * {product.rows}u + {_inside('row', r, product.rows)}) * {step}u;"
+          for r in range(rows)),
+        f"let w_at = w_matrix(batch) * {depth * columns // 4 if wide else depth * columns}u;",
+        *_places(width, columns, wide),
+        *(f"var s{r}_{c} = vec4f();" for r, c in pairs),
+    ]  # fmt: skip
+    whole = depth // 4
+    if depth % 4 == 0:
+        inner = [f"let a{r} = x4[x_at{r} + k];" for r in range(rows)]
+    else:
+        inner = [f"let a{r} = {_four('x', f'x_at{r}', False)};" for r in range(rows)]
+    for j in range(4):
+        inner.append("{")
+        for c in vectors:
+            inner.append(f"let b{c} = {_row_of_w(f'4u * k + {j}u', c, columns, wide)};")
+            inner += [f"SUM{r}_{c} = fma(vec4f(a{r}[{j}]), b{c}, SUM{r}_{c});" for r in range(rows)]
+        inner.append("}")
+    lines += _summed(whole, inner, [f"{r}_{c}" for r, c in pairs], "vec4f()")
+    for k in range(4 * whole, depth):
+        lines.append("{")
+        for c in vectors:
+            lines.append(f"let b{c} = {_row_of_w(f'{k}u', c, columns, wide)};")
+            lines += [f"s{r}_{c} = fma(vec4f(x[x_at{r} + {k}u]), b{c}, s{r}_{c});" for r in range(rows)]
+        lines.append("}")
+    lines += _kept([f"s{r}_{c}[{j}]" for r, c in pairs for j in range(4)], width)
+    return "\n  ".join(lines)
+
+
+def _places(width: int, columns: int, wide: bool) -> Iterator[str]:
+    """The columns of a tile; those beyond the last are read from the last and never kept."""
+    if wide:
+        yield from (f"let c{c} = min(column / 4u + {c}u, {columns // 4 - 1}u);" for c in range(width // 4))
+    else:
+        yield from (f"let c{c} = {_inside('column', c, columns)};" for c in range(width))
+
+
+def _row_of_w(k: str, vector: int, columns: int, wide: bool) -> str:
+    if wide:
+        return f"w4[w_at + ({k}) * {columns // 4}u + c{vector}]"
+    return f"vec4f({', '.join(f'w[w_at + ({k}) * {columns}u + c{4 * vector + j}]' for j in range(4))})"
+
+
+def _inside(what: str, offset: int, size: int) -> str:
+    """A place of a tile, the last one for those beyond it."""
+    return f"min({what} + {offset}u, {size - 1}u)"

@@ -1,0 +1,122 @@
+"""Matrix products of floats: mm, addmm, bmm, matmul and linear, also with what usually follows a linear.
+
+A linear's weight is read as torch keeps it, one row for each result. Not here: the kernels themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import isfinite, prod
+
+import torch
+
+from tapestry.backends.kernels.declare import Dispatch, kernel
+from tapestry.backends.kernels.schedule import KINDS, Family, Schedule
+from tapestry.backends.kernels.webgpu import product_alone, product_group
+from tapestry.backends.kernels.webgpu.conditions import plain_floats, within_rounds
+from tapestry.backends.kernels.webgpu.product import Finish, Product
+from tapestry.backends.kernels.webgpu.text import batch_place, number
+from tapestry.backends.rules import Expression, MatchView, Predicate, all_of, any_, attr, either, op
+from tapestry.program.serial import dtype_name
+
+_MODULES = {"invocation": product_alone, "workgroup": product_group}
+_Describe = Callable[[MatchView], Product]
+
+
+def _linear(m: MatchView) -> Product:
+    """X @ w.T, with the bias if there is one."""
+    shape, weight = m.spec("x").shape, m.spec("w").shape
+    columns, depth = (weight if len(weight) == 2 else (1, *weight))[-2:]
+    return Product(
+        rows=prod(shape[:-1]), columns=columns, depth=depth, batch=(), x_batch=(), w_batch=(), transposed=True,
+        dtype=dtype_name(m.spec("x").dtype), finish=_with_bias(m),
+    )  # fmt: skip
+
+
+def _with_bias(m: MatchView) -> Finish:
+    return Finish("sum + b[column]", ("b",)) if m.bindings.get("b") is not None else Finish()
+
+
+def _linear_then(expression: str, reads: tuple[str, ...] = (), functions: str = "") -> _Describe:
+    """A linear, then an expression of its result ``y``."""
+
+    def describe(m: MatchView) -> Product:
+        linear = _linear(m)
+        first = linear.finish
+        finish = Finish(expression.replace("y", f"({first.expression})"), (*first.reads, *reads), functions)
+        return replace(linear, finish=finish)
+
+    return describe
+
+
+def _matmul(m: MatchView) -> Product:
+    """mm, bmm and matmul: vectors are matrices of one row or column, batches broadcast."""
+    x, w = m.spec("x").shape, m.spec("w").shape
+    vector = len(w) == 1
+    rows, depth = (x if len(x) > 1 else (1, *x))[-2:]
+    columns = 1 if vector else w[-1]
+    x_batch, w_batch = x[:-2], w[:-2]
+    batch = tuple(torch.broadcast_shapes(x_batch, w_batch))
+    if prod(w_batch) == 1:  # one matrix for all: the rows of all batches are one product's
+        rows, x_batch, w_batch, batch = rows * prod(x_batch), (), (), ()
+    return Product(
+        rows=rows, columns=columns, depth=depth, batch=batch, x_batch=x_batch, w_batch=w_batch, transposed=vector,
+        dtype=dtype_name(m.spec("x").dtype),
+    )  # fmt: skip
+
+
+def _addmm(m: MatchView) -> Product:
+    """Beta b + alpha x @ w; with beta = 0 nothing of b counts, not even NaN."""
+    product = _matmul(m)
+    sizes = (product.rows, product.columns)
+    alpha, beta = (_factor(m, name) for name in ("alpha", "beta"))
+    scaled = "sum" if alpha == 1 else f"{number(alpha)} * sum"
+    if beta == 0:
+        return replace(product, finish=Finish(scaled))
+    added = f"b[{batch_place(f'(row * {sizes[1]}u + column)', sizes, m.spec('b').shape)}]"
+    added = added if beta == 1 else f"{number(beta)} * {added}"
+    return replace(product, finish=Finish(f"{scaled} + {added}", ("b",)))
+
+
+def _factor(m: MatchView, name: str) -> float:
+    value = m.value(name)
+    return float(value) if isinstance(value, int | float) else 1.0
+
+
+def _finite_factors(m: MatchView) -> str | None:
+    wrong = [name for name in ("alpha", "beta") if not isfinite(torch.tensor(_factor(m, name)).item())]
+    return f"{wrong[0]} is {m.value(wrong[0])}, expected a finite float32" if wrong else None
+
+
+def _family(describe: _Describe) -> Callable[[MatchView], Family]:
+    def family(m: MatchView) -> Family:
+        return "matvec" if describe(m).rows <= product_group.FEW_ROWS else "matmul"
+
+    return family
+
+
+def _declare(name: str, pattern: Expression, describe: _Describe, when: Predicate | None = None) -> None:
+    for kind in KINDS:
+        module = _MODULES[kind]
+
+        def within(m: MatchView, rounds: Callable[[Product], int] = module.rounds) -> str | None:
+            return within_rounds(m, rounds(describe(m)))
+
+        def write(m: MatchView, dispatch: Callable[[Product], Dispatch] = module.dispatch) -> Dispatch:
+            return dispatch(describe(m))
+
+        conditions = all_of(plain_floats, *([when] if when is not None else []), within)
+        kernel("webgpu", pattern, conditions, name, Schedule(kind, _family(describe)))(write)
+
+
+_declare("mm", op("aten.mm.default", any_("x"), any_("w")), _matmul)
+_declare("bmm", op("aten.bmm.default", any_("x"), any_("w")), _matmul)
+_declare("matmul", op("aten.matmul.default", any_("x"), any_("w")), _matmul)
+_declare(
+    "addmm",
+    op("aten.addmm.default", any_("b"), any_("x"), any_("w"), beta=attr("beta"), alpha=attr("alpha")),
+    _addmm,
+    _finite_factors,
+)
+_declare("linear", op("aten.linear.default", any_("x"), any_("w"), either(any_("b"), None)), _linear)
