@@ -317,6 +317,16 @@ def test_sums_in_another_order(name: str, order: str, values: str, length: int) 
     assert_passes(call, got)
 
 
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_small_terms_behind_a_large_one_may_be_lost_one_by_one(name: str) -> None:
+    """2^24, from which on adding 1 to a float32 changes nothing, then ones; no more than 4096 of them (docs)."""
+    for length, verdict in ((30, "pass"), (1000, "pass"), (5000, "fail")):
+        call, got = ADDED[name](torch.cat((torch.tensor([2.0**24]), torch.ones(length - 1))).expand(80, -1), sequential)
+        outcome = judged(call, got)
+        assert outcome.verdict == verdict
+        assert outcome.imprecise == (verdict == "pass")
+
+
 @pytest.mark.parametrize(
     ("target", "fused_result"),
     [

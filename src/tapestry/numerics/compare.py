@@ -168,7 +168,7 @@ def _by_rms(tolerance: Tolerance, error: Tensor, compared: Tensor, limit: float,
     rms = _rms(error, compared)
     if rms <= limit:
         return passed
-    random = compared & ~tolerance.terms.coherent  # what is added one by one has passed by its elements
+    random = compared & ~tolerance.terms.aligned  # what is added one by one has passed by its elements
     if bool((random != compared).any()):
         limit_of_rest = tolerance.rms_bound(random)
         if limit_of_rest is None or _rms(error, random) <= limit_of_rest:

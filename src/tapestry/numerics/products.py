@@ -30,6 +30,9 @@ ELEMENT_FACTOR = 2.0
 #: Partial sums stored in a 16-bit output dtype may each round: per element u (3 |y| + 4 |A·B|_2), rms 2 u of both.
 NARROW_OUTPUT, NARROW_WALK, NARROW_RMS = 3.0, 4.0, 2.0
 
+#: Terms added one by one to one that dwarfs them: each addition rounds by half an eps of it, n times the same way.
+DOMINATED_FACTOR = 0.5
+
 #: Sums by place: kernels add each term to what lies in the result, in its own format and in no specified order.
 PLACED = names("""
     index_put _unsafe_index_put _index_put_impl _unsafe_masked_index_put_accumulate put index_add scatter_add scatter
@@ -90,6 +93,16 @@ class Terms:
         """Where all terms have one magnitude, so that their roundings add up instead of averaging out."""
         return self.magnitude.square() >= COHERENCE * self.length * self.walk.square()
 
+    @cached_property
+    def dominated(self) -> Tensor:
+        """Where one term carries nearly all, so that every other is rounded at its size, and lost if it is small."""
+        return (self.length > 1) & (self.walk.square() >= COHERENCE * self.magnitude.square())
+
+    @property
+    def aligned(self) -> Tensor:
+        """Where roundings add up: how large their mean square is then says nothing of the arithmetic."""
+        return self.coherent | self.dominated
+
     @property
     def placed(self) -> bool:
         """Whether each addition may round to the format of the result."""
@@ -129,14 +142,16 @@ def _as_sum(facts: CallFacts) -> dict[str, object]:
 def element_bound(of: Terms, declared: torch.dtype, column: str) -> Tensor:
     """What each element may be off by, the rounding to the declared dtype included.
 
-    The ``allowed`` column lets terms of one magnitude be added one after the other, up to a limit, and sums by place in
-    16 bits round at every addition.
+    The ``allowed`` column lets terms of one magnitude, and terms behind one that dwarfs them, be added one after the
+    other, up to a limit, and sums by place in 16 bits round at every addition.
     """
     eps = 2 * unit_roundoff(accumulation_dtype(declared))
     bound = ELEMENT_FACTOR * eps * of.length.sqrt() * of.magnitude
     if column == "allowed":
         one_by_one = (of.length * COHERENT_FACTOR).clamp(max=COHERENT_LIMIT) * eps * of.magnitude
         bound = torch.where(of.coherent, torch.maximum(bound, one_by_one), bound)
+        behind_a_large_one = (of.length * DOMINATED_FACTOR).clamp(max=COHERENT_LIMIT) * eps * of.magnitude
+        bound = torch.where(of.dominated, torch.maximum(bound, behind_a_large_one), bound)
     if not is_narrow(declared):
         return bound
     bound = bound + unit_roundoff(declared) * (NARROW_OUTPUT * of.want.abs() + NARROW_WALK * of.walk)

@@ -64,3 +64,41 @@ def test_what_compiles_and_does_not_load_is_refused_when_it_is_bound(
         BoundRegion(broken, Resident(device), constants.bytes_of)
     assert isinstance(caught.value, DeviceError | UnsupportedError)
     assert device.stats().buffers == 0, "nothing is left behind"
+
+
+class Bounded(torch.nn.Module):
+    """Integers and a bound that is none, so that the result is float32."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.clamp(x, max=0.5)
+
+
+class Half(torch.nn.Module):
+    """A sum that is float16, as its terms."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum(-1)
+
+
+@pytest.mark.parametrize(
+    ("backend", "model", "value", "words"),
+    [
+        ("openvino", Bounded(), torch.arange(4), "makes result 0 i64, expected float32"),
+        ("onnxruntime", Half(), torch.ones(2, 3, dtype=torch.float16), "makes result 0 float32, expected float16"),
+    ],
+    indirect=["backend"],
+)
+def test_a_result_of_another_type_than_the_program_has_is_refused(
+    host: HostBench, backend: Backend, model: torch.nn.Module, value: torch.Tensor, words: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        host.build(capture(model, (value,)), backend)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime"], indirect=True)
+def test_an_operator_that_onnx_lacks_for_a_type_is_unsupported(host: HostBench, backend: Backend) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.max_pool2d(x, 2)
+
+    with pytest.raises(UnsupportedError, match=r"'tensor\(int32\)' of input parameter"):
+        host.build(capture(model, (torch.arange(16, dtype=torch.int32).view(1, 1, 4, 4),)), backend)

@@ -25,7 +25,7 @@ from tapestry.runtime.drivers.host import processor_features
 from tapestry.runtime.module import Compiled
 
 #: Grows with every change to this package that changes what it compiles.
-ADAPTER_VERSION = 1
+ADAPTER_VERSION = 2
 _LOADER = "tapestry.backends.onnxruntime.load:load"
 _PACKAGES = ("onnxruntime", "onnx", "onnxscript")
 _DTYPES = frozenset({

@@ -15,7 +15,10 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 from tapestry.backends.host.exported import export_graph
 from tapestry.backends.host.operators import operators_kept
 from tapestry.backends.host.refusal import refused
+from tapestry.backends.onnxruntime.load import ONNX_TYPES
+from tapestry.errors import UnsupportedError
 from tapestry.program.graph import Graph
+from tapestry.program.serial import dtype_name
 
 _read_translations = ONNXRegistry.from_torchlib
 
@@ -24,7 +27,7 @@ def to_onnx(graph: Graph, outputs: Sequence[str], constants: Collection[str]) ->
     """The model's bytes and the names of the constants that it reads.
 
     Inputs are named as the graph's, outputs as given; ``constants`` become initialisers without data.
-    UnsupportedError with the exporter's reason.
+    UnsupportedError with the exporter's reason, or when it has changed a result's type.
     """
     program = export_graph(graph)
     with torch.no_grad(), operators_kept(), _quiet(), _translations_kept():
@@ -42,9 +45,18 @@ def to_onnx(graph: Graph, outputs: Sequence[str], constants: Collection[str]) ->
             model: Any = exported.model_proto
         except Exception as error:
             raise refused("torch.onnx", error) from error
+    _check(model, graph)
     _strip(model)
     read = _without_data(model, frozenset(constants))
     return model.SerializeToString(deterministic=True), read
+
+
+def _check(model: Any, graph: Graph) -> None:
+    for place, (output, ref) in enumerate(zip(model.graph.output, graph.outputs, strict=True)):
+        expected, kind = dtype_name(graph.spec(ref).dtype), output.type.tensor_type.elem_type
+        if kind != ONNX_TYPES[expected]:
+            got = next((name for name, number in ONNX_TYPES.items() if number == kind), f"of ONNX's type {kind}")
+            raise UnsupportedError(f"torch.onnx makes result {place} {got}, expected {expected}")
 
 
 @contextmanager

@@ -129,6 +129,8 @@ def _session(body: bytes, options: Any) -> Any:
         return ort.InferenceSession(body, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         text = f"ONNX Runtime does not load the model: {' '.join(str(error).split())[:600]}"
-        if "NOT_IMPLEMENTED" in str(error) or "NotImplemented" in type(error).__name__:
+        # A model whose operator does not exist for a type is what the exporter makes of a call that ONNX lacks.
+        lacks = "NOT_IMPLEMENTED" in str(error) or ("INVALID_GRAPH" in str(error) and "Type Error" in str(error))
+        if lacks or "NotImplemented" in type(error).__name__:
             raise UnsupportedError(text) from error
         raise DeviceError(text) from error

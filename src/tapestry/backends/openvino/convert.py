@@ -13,15 +13,17 @@ import torch
 from tapestry.backends.host.exported import export_graph
 from tapestry.backends.host.operators import operators_kept
 from tapestry.backends.host.refusal import refused
-from tapestry.errors import CompileError
+from tapestry.backends.openvino.load import TYPES
+from tapestry.errors import CompileError, UnsupportedError
 from tapestry.program.graph import Graph
+from tapestry.program.serial import dtype_name
 
 
 def to_ir(graph: Graph) -> tuple[bytes, bytes]:
     """The two files of the IR, float types as they are. UnsupportedError with the front end's reason.
 
     Parameters are the graph's inputs in order, also those that nothing reads. CompileError when the conversion has
-    changed the number of inputs or outputs, or a result's type or shape.
+    changed the number of inputs or outputs, UnsupportedError when it has changed a result's type.
     """
     program = export_graph(graph)
     _say_nothing()
@@ -45,6 +47,12 @@ def _check(model: Any, graph: Graph) -> None:
             f"convert_model gives {inputs} inputs and {outputs} outputs, "
             f"expected {len(graph.inputs)} and {len(graph.outputs)}"
         )
+    for place, (output, ref) in enumerate(zip(model.outputs, graph.outputs, strict=True)):
+        expected, kind = dtype_name(graph.spec(ref).dtype), output.get_element_type()
+        if kind != TYPES[expected]:
+            raise UnsupportedError(
+                f"openvino.convert_model makes result {place} {kind.get_type_name()}, expected {expected}"
+            )
 
 
 def _say_nothing() -> None:

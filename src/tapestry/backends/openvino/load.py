@@ -19,7 +19,7 @@ from tapestry.errors import DeviceError, UnsupportedError
 from tapestry.runtime.drivers.host import HostProgram, Unbound
 
 #: OpenVINO's types by torch's names.
-_TYPES: dict[str, Any] = {
+TYPES: dict[str, Any] = {
     "bool": ov.Type.boolean, "uint8": ov.Type.u8, "int8": ov.Type.i8, "int16": ov.Type.i16, "int32": ov.Type.i32,
     "int64": ov.Type.i64, "float16": ov.Type.f16, "bfloat16": ov.Type.bf16, "float32": ov.Type.f32,
     "float64": ov.Type.f64, "uint16": ov.Type.u16, "uint32": ov.Type.u32, "uint64": ov.Type.u64,
@@ -94,7 +94,7 @@ class _Request:
 def _tensor(value: Value, view: memoryview) -> Any:
     """A tensor on this memory, which it keeps alive."""
     array = as_array(view, value.dtype, value.shape)
-    return ov.Tensor(array.reshape(-1), ov.Shape(list(value.shape)), _TYPES[value.dtype])
+    return ov.Tensor(array.reshape(-1), ov.Shape(list(value.shape)), TYPES[value.dtype])
 
 
 def _compile(model: OpenVinoPayload, weights: Sequence[Any]) -> tuple[Any, dict[int, int]]:
