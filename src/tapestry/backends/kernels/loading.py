@@ -23,6 +23,7 @@ _SHIPPED: dict[str, tuple[str, ...]] = {
         "tapestry.backends.kernels.webgpu.norms",
         "tapestry.backends.kernels.webgpu.products",
         "tapestry.backends.kernels.webgpu.reductions",
+        "tapestry.backends.kernels.webgpu.rms_norm",
         "tapestry.backends.kernels.webgpu.softmax",
     ),
 }

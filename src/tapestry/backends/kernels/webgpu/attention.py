@@ -15,8 +15,7 @@ from tapestry.backends.kernels.schedule import KINDS, Schedule
 from tapestry.backends.kernels.webgpu import attention_alone, attention_group
 from tapestry.backends.kernels.webgpu.conditions import FLOATS, bindable, some_elements, within_rounds
 from tapestry.backends.kernels.webgpu.heads import Attention, Heads, Mask
-from tapestry.backends.rules import Expression, MatchView, Op, all_of, any_, attr, either, op
-from tapestry.program.graph import TensorSpec
+from tapestry.backends.rules import Expression, MatchView, Op, all_of, any_, attr, either, op, optional
 from tapestry.program.serial import dtype_name
 
 _MODULES = {"invocation": attention_alone, "workgroup": attention_group}
@@ -24,33 +23,29 @@ _MODULES = {"invocation": attention_alone, "workgroup": attention_group}
 _SPLIT = (0, 2, 1, 3)
 
 
-def _described(m: MatchView, split: tuple[str, ...] = ()) -> Attention:
-    """The attention of a match. ``split`` names the operands, of q, k, v and out, that are bound before transposing."""
-    call = m.call("attention")
+def _described(m: MatchView) -> Attention:
+    """The attention of a match. Operands whose heads a matched call splits off are bound as they were before it."""
     operands = {name: m.spec(name) for name in ("q", "k", "v")}
-    heads = {
-        name: Heads.of(spec.shape, _SPLIT if name in split else None) for name, spec in operands.items()
-    }  # fmt: skip
+    split = {name for name in (*operands, "out") if f"{name}_split" in m}
+    shapes = {name: _as_heads(spec.shape, name in split) for name, spec in operands.items()}
+    heads = {name: Heads.of(spec.shape, _SPLIT if name in split else None) for name, spec in operands.items()}
     result = m.spec("attention").shape
-    shapes = {name: _viewed(spec, name in split) for name, spec in operands.items()}
-    batch = result[:-2]
-    whole = (result[0], result[2], result[1], result[3]) if "out" in split else result
-    scale, depth = m.value("scale"), shapes["q"][-1]
-    mask = m.index.arguments(call)["attn_mask"]
+    joined = _as_heads(result, "out" in split)
+    scale, masked = m.value("scale"), "mask" in m
     return Attention(
-        batch=batch, rows=result[-2], keys=shapes["k"][-2], depth=depth, width=result[-1],
-        q=heads["q"], k=heads["k"], v=heads["v"], out=Heads.of(whole, _SPLIT if "out" in split else None),
-        scale=float(scale) if isinstance(scale, int | float) else 1 / sqrt(depth),
-        mask=Mask(m.spec("mask").shape, m.spec("mask").dtype == torch.bool) if mask is not None else None,
+        batch=result[:-2], rows=result[-2], keys=shapes["k"][-2], depth=shapes["q"][-1], width=result[-1],
+        q=heads["q"], k=heads["k"], v=heads["v"], out=Heads.of(joined, _SPLIT if "out" in split else None),
+        scale=float(scale) if isinstance(scale, int | float) else 1 / sqrt(shapes["q"][-1]),
+        mask=Mask(m.spec("mask").shape, m.spec("mask").dtype == torch.bool) if masked else None,
         causal=m.value("causal") is True,
         shared=shapes["q"][-3] // shapes["k"][-3] if m.value("gqa") is True else 1,
         dtype=dtype_name(operands["q"].dtype),
     )  # fmt: skip
 
 
-def _viewed(spec: TensorSpec, split: bool) -> tuple[int, ...]:
-    shape = spec.shape
-    return (shape[0], shape[2], shape[1], shape[3]) if split else shape
+def _as_heads(shape: tuple[int, ...], split: bool) -> tuple[int, ...]:
+    """[batch, rows, heads, values] as [batch, heads, rows, values], or the other way round; or the shape as it is."""
+    return (shape[0], shape[2], shape[1], shape[3]) if split and len(shape) == 4 else shape
 
 
 def _suits(m: MatchView) -> str | None:
@@ -61,11 +56,24 @@ def _suits(m: MatchView) -> str | None:
     ranks = [len(m.spec(name).shape) for name in ("q", "k", "v")]
     if min(ranks) < 2:
         return f"operands of {ranks} dimensions, expected two or more"
+    if "viewed" in m and m.value("viewed") != m.spec("attention").shape:
+        return "a view that changes the shape of the result"
+    if "out_split" in m and len(m.spec("attention").shape) != 4:
+        return f"a result of {len(m.spec('attention').shape)} dimensions, expected 4 where its heads are joined"
     if "mask" in m and dtype_name(m.spec("mask").dtype) not in ("bool", types[0]):
         return f"a mask of {dtype_name(m.spec('mask').dtype)}, expected bool or {types[0]}"
-    if m.value("gqa") is True and (min(ranks) < 3 or m.spec("k").shape[-3] != m.spec("v").shape[-3]):
+    split = {name for name in ("q", "k", "v") if f"{name}_split" in m}
+    if any(len(m.spec(name).shape) != 4 for name in split):
+        return "operands whose heads are split off, but not of 4 dimensions"
+    k, v = (_as_heads(m.spec(name).shape, name in split) for name in ("k", "v"))
+    if m.value("gqa") is True and (min(ranks) < 3 or k[-3] != v[-3]):
         return "grouped heads of k and v in different numbers"
     return None
+
+
+def _heads(name: str) -> Expression:
+    """An operand, or one whose heads are split off: [batch, rows, heads, values] transposed."""
+    return either(op("aten.transpose.int", any_(name), 1, 2).named(f"{name}_split"), any_(name))
 
 
 def _attention(q: Expression, k: Expression, v: Expression) -> Op:
@@ -77,19 +85,25 @@ def _attention(q: Expression, k: Expression, v: Expression) -> Op:
     return called.named("attention")
 
 
-def _declare(name: str, pattern: Expression, split: tuple[str, ...] = ()) -> None:
+def _declare(name: str, pattern: Expression) -> None:
     for kind in KINDS:
         module = _MODULES[kind]
 
         def within(m: MatchView, rounds: Callable[[Attention], int] = module.rounds) -> str | None:
-            return within_rounds(m, rounds(_described(m, split)))
+            return within_rounds(m, rounds(_described(m)))
 
         def write(m: MatchView, dispatch: Callable[[Attention], Dispatch] = module.dispatch) -> Dispatch:
-            return dispatch(_described(m, split))
+            return dispatch(_described(m))
 
-        kernel("webgpu", pattern, all_of(some_elements, bindable, _suits, within), name, Schedule(kind, "attention"))(
-            write
-        )
+        conditions = all_of(some_elements, bindable, _suits, within)
+        kernel("webgpu", pattern, conditions, name, Schedule(kind, "attention"))(write)
 
 
-_declare("attention", _attention(any_("q"), any_("k"), any_("v")))
+_ALONE = _attention(any_("q"), any_("k"), any_("v"))
+_SPLITTING = _attention(_heads("q"), _heads("k"), _heads("v"))
+_declare("attention", _ALONE)
+_declare("attention of split heads", _SPLITTING)
+_declare(
+    "attention of split heads, joined",
+    op("aten.transpose.int", optional(op("aten.view.default", _SPLITTING, attr("viewed"))), 1, 2).named("out_split"),
+)

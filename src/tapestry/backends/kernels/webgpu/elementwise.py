@@ -14,7 +14,7 @@ from tapestry.backends.rules import MatchView, all_of, any_, dtypes, op, same_sh
 
 #: The rational functions of FreeBSD's s_erff.c (Sun Microsystems, 1993) in three ranges. exp(−x²) is taken in two
 #: factors, with x cut to its upper bits so that its square is exact.
-_ERF = """
+ERF = """
 fn power_of_two(n : i32) -> f32 { return bitcast<f32>(u32(n + 127) << 23u); }
 fn exp_near(x : f32) -> f32 {  // WGSL allows its own exp an error that grows with |x|
   if (x < -104.0) { return 0.0; }
@@ -153,7 +153,7 @@ fn each_{name}({ENTRY}) {{
     return Dispatch(source, f"each_{name}", (*inputs, "out"), groups, (GROUP,), {"COUNT": count})
 
 
-_unary("erfc", "erfc(x)", _ERF)
-_unary("erfinv", "inverse_erf(x)", _ERF + _ERFINV)
+_unary("erfc", "erfc(x)", ERF)
+_unary("erfinv", "inverse_erf(x)", ERF + _ERFINV)
 _binary("hypot", "default", "hypotenuse(x, y)", _HYPOT)
 _binary("copysign", "Tensor", "with_sign(x, y)", "")

@@ -13,7 +13,7 @@ from tapestry.backends.kernels.declare import Dispatch, kernel
 from tapestry.backends.kernels.schedule import KINDS, Kind, Schedule
 from tapestry.backends.kernels.webgpu.conditions import plain_floats, within_rounds
 from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, SPECIAL, groups_for
-from tapestry.backends.kernels.webgpu.text import stored
+from tapestry.backends.kernels.webgpu.text import stored, total
 from tapestry.backends.rules import MatchView, all_of, any_, attr, op
 from tapestry.program.serial import dtype_name
 
@@ -29,7 +29,6 @@ _SOURCE = """
 ${BINDINGS}
 ${SPECIAL}${STORED}
 ${SHARED}
-fn total(mine : f32, lane : u32) -> f32 { ${JOIN} }
 fn sum_of(first : u32, last : u32, lane : u32, scale : f32) -> f32 {
   var sum = 0.0;
   for (var begin = first + lane; begin < last; begin += ${STEP}u) {
@@ -71,15 +70,6 @@ fn layer_norm(${ENTRY}) {
   }
 }
 """
-_TREE = """
-  part[lane] = mine;
-  workgroupBarrier();
-  for (var width = ${LANES}u / 2u; width > 0u; width /= 2u) {
-    if (lane < width) { part[lane] += part[lane + width]; }
-    workgroupBarrier();
-  }
-  return workgroupUniformLoad(&part[0]);
-"""
 
 
 def _length(m: MatchView) -> int:
@@ -116,8 +106,7 @@ def _written(m: MatchView, kind: Kind, length: int, rows: int, given: tuple[str,
         "SPECIAL": SPECIAL,
         "STORED": stored(dtype_name(m.spec("x").dtype)),
         "BINDINGS": "\n".join(bindings),
-        "SHARED": "" if alone else f"var<workgroup> part : array<f32, {_LANES}>;",
-        "JOIN": "return mine;" if alone else Template(_TREE).substitute(LANES=lanes),
+        "SHARED": total(lanes),
         "ENTRY": ENTRY.replace("lane", "place"),
         "ROW": f"({PLACE}) * {group}u + place" if alone else PLACE,
         "LANE": "0u" if alone else "place",

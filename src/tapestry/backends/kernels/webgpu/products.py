@@ -1,4 +1,4 @@
-"""Matrix products of floats: mm, addmm, bmm, matmul and linear, also with what usually follows a linear.
+"""Matrix products of floats: mm, addmm, bmm, matmul and linear, also with the activation or sum that follows a linear.
 
 A linear's weight is read as torch keeps it, one row for each result. Not here: the kernels themselves.
 """
@@ -15,11 +15,32 @@ from tapestry.backends.kernels.declare import Dispatch, kernel
 from tapestry.backends.kernels.schedule import KINDS, Family, Schedule
 from tapestry.backends.kernels.webgpu import product_alone, product_group
 from tapestry.backends.kernels.webgpu.conditions import plain_floats, within_rounds
+from tapestry.backends.kernels.webgpu.elementwise import ERF
 from tapestry.backends.kernels.webgpu.product import Finish, Product
 from tapestry.backends.kernels.webgpu.text import batch_place, number
-from tapestry.backends.rules import Expression, MatchView, Predicate, all_of, any_, attr, either, op
+from tapestry.backends.rules import (
+    Expression,
+    MatchView,
+    Predicate,
+    all_of,
+    any_,
+    attr,
+    dtypes,
+    either,
+    op,
+    same_shape,
+)
 from tapestry.program.serial import dtype_name
 
+_GELU = "fn gelu(y : f32) -> f32 { return 0.5 * y * erfc(-0.70710678 * y); }\n"
+_GELU_BY_TANH = """
+fn gelu(y : f32) -> f32 {
+  let inner = 0.79788456 * fma(0.044715 * y * y, y, y);
+  if (is_nan(y)) { return y; }
+  return 0.5 * y * (1.0 + tanh(clamp(inner, -20.0, 20.0)));
+}
+"""
+_RELU = "fn relu(y : f32) -> f32 { return select(y, 0.0, y < 0.0); }\n"
 _MODULES = {"invocation": product_alone, "workgroup": product_group}
 _Describe = Callable[[MatchView], Product]
 
@@ -39,12 +60,12 @@ def _with_bias(m: MatchView) -> Finish:
 
 
 def _linear_then(expression: str, reads: tuple[str, ...] = (), functions: str = "") -> _Describe:
-    """A linear, then an expression of its result ``y``."""
+    """A linear, then an expression of its result ``Y``."""
 
     def describe(m: MatchView) -> Product:
         linear = _linear(m)
         first = linear.finish
-        finish = Finish(expression.replace("y", f"({first.expression})"), (*first.reads, *reads), functions)
+        finish = Finish(expression.replace("Y", f"({first.expression})"), (*first.reads, *reads), functions)
         return replace(linear, finish=finish)
 
     return describe
@@ -119,4 +140,17 @@ _declare(
     _addmm,
     _finite_factors,
 )
-_declare("linear", op("aten.linear.default", any_("x"), any_("w"), either(any_("b"), None)), _linear)
+_LINEAR = op("aten.linear.default", any_("x"), any_("w"), either(any_("b"), None)).named("linear")
+_declare("linear", _LINEAR, _linear)
+for _name, _pattern, _expression, _functions in (
+    ("linear and gelu", op("aten.gelu.default", _LINEAR, approximate="none"), "gelu(Y)", ERF + _GELU),
+    ("linear and gelu by tanh", op("aten.gelu.default", _LINEAR, approximate="tanh"), "gelu(Y)", _GELU_BY_TANH),
+    ("linear and relu", op("aten.relu.default", _LINEAR), "relu(Y)", _RELU),
+):
+    _declare(_name, _pattern, _linear_then(_expression, (), _functions), dtypes("float32"))
+_declare(
+    "linear and sum",
+    op("aten.add.Tensor", _LINEAR, any_("r")),
+    _linear_then("Y + r[at]", ("r",)),
+    all_of(dtypes("float32"), same_shape("linear", "r")),
+)

@@ -13,7 +13,7 @@ from tapestry.backends.kernels.declare import Dispatch, kernel
 from tapestry.backends.kernels.schedule import KINDS, Kind, Schedule
 from tapestry.backends.kernels.webgpu.conditions import plain_floats, within_rounds
 from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, SPECIAL, groups_for
-from tapestry.backends.kernels.webgpu.text import EXP, bindings, stored
+from tapestry.backends.kernels.webgpu.text import EXP, bindings, stored, total
 from tapestry.backends.rules import Expression, MatchView, all_of, any_, attr, op
 from tapestry.program.serial import dtype_name
 
@@ -52,17 +52,7 @@ fn softmax(${ENTRY}) {
   }
 }
 """
-_SHARED = """
-var<workgroup> part : array<f32, ${LANES}>;
-fn total(mine : f32, lane : u32) -> f32 {
-  part[lane] = mine;
-  workgroupBarrier();
-  for (var width = ${LANES}u / 2u; width > 0u; width /= 2u) {
-    if (lane < width) { part[lane] += part[lane + width]; }
-    workgroupBarrier();
-  }
-  return workgroupUniformLoad(&part[0]);
-}
+_LARGEST = """
 fn largest(mine : f32, lane : u32) -> f32 {
   part[lane] = mine;
   workgroupBarrier();
@@ -73,10 +63,7 @@ fn largest(mine : f32, lane : u32) -> f32 {
   return workgroupUniformLoad(&part[0]);
 }
 """
-_OWN = """
-fn total(mine : f32, lane : u32) -> f32 { return mine; }
-fn largest(mine : f32, lane : u32) -> f32 { return mine; }
-"""
+_OWN = "fn largest(mine : f32, lane : u32) -> f32 { return mine; }\n"
 
 
 def _sizes(m: MatchView) -> tuple[int, int, int]:
@@ -110,7 +97,7 @@ def _written(m: MatchView, kind: Kind, masked: str) -> Dispatch:
         "SPECIAL": SPECIAL,
         "STORED": stored(dtype_name(m.spec("x").dtype)),
         "EXP": EXP,
-        "SHARED": _OWN if alone else Template(_SHARED).substitute(LANES=lanes),
+        "SHARED": total(lanes) + (_OWN if alone else Template(_LARGEST).substitute(LANES=lanes)),
         "GROUP": str(group),
         "ENTRY": ENTRY.replace("lane", "place"),
         "ROW": f"({PLACE}) * {group}u + place" if alone else PLACE,

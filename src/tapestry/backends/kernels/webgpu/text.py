@@ -77,6 +77,20 @@ def batch_place(index: str, batch: Sequence[int], own: Sequence[int]) -> str:
     return f"({' + '.join(terms)})"
 
 
+def total(lanes: int) -> str:
+    """The function ``total``, which adds a value of each lane of a group; with one lane it gives that value back."""
+    if lanes == 1:
+        return "fn total(mine : f32, lane : u32) -> f32 { return mine; }\n"
+    return f"""
+var<workgroup> part : array<f32, {lanes}>;
+fn total(mine : f32, lane : u32) -> f32 {{
+  part[lane] = mine;
+  {tree("part", "lane", "lane", lanes)}
+  return workgroupUniformLoad(&part[0]);
+}}
+"""
+
+
 def tree(part: str, place: str, lane: str, width: int) -> str:
     """Adds what ``width`` lanes (a power of two) left at ``place`` of a workgroup array into the first one's place."""
     lines = ["workgroupBarrier();"]
