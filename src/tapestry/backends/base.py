@@ -17,7 +17,7 @@ from tapestry.backends.rules.index import GraphIndex
 from tapestry.backends.rules.rule import NO_RULE, Allowed, Match, Matchable, Rule, RuleError, When
 from tapestry.backends.rules.single import AnyOp, CallRule, Ops
 from tapestry.program.graph import Call, Graph
-from tapestry.runtime.device import DeviceInfo
+from tapestry.runtime.device import Device, DeviceInfo
 from tapestry.runtime.module import Compiled
 
 __all__ = [
@@ -70,6 +70,14 @@ class Backend(ABC):
     @abstractmethod
     def options(self) -> Sequence[Options]:
         """The choices a search may make; the first is the reference: full precision and defaults."""
+
+    def settled(self, options: Options, device: Device) -> Options:
+        """The options with what they leave open settled for an open device, which may be measured for it."""
+        return options
+
+    def remarks(self, device: Device) -> str:
+        """What there is to say about how the backend was settled for an open device; empty when nothing is."""
+        return ""
 
     @abstractmethod
     def compile(self, graph: Graph, info: DeviceInfo, options: Options) -> Compiled:

@@ -256,4 +256,4 @@ def make_target(
     faulty: Platform | None = None,
 ) -> Target:
     """A target with the backend's reference options unless others are given, and with the faults of ``faulty``."""
-    return Target(resident, backend, options or backend.options()[0], compiler, faulty)
+    return Target.of(resident, backend, compiler, options, faulty)

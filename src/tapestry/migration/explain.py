@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import backend_names, get_backend
 from tapestry.errors import CompileError, EnvironmentProblem, UnsupportedError, UsageError
@@ -105,7 +107,7 @@ def _ask(
         if held is not None:
             return BackendAnswer(name, "in a pattern", f"taken as part of {held.label}, not alone: {reason}")
         return BackendAnswer(name, "unsupported", reason)
-    target = Target(resident, backend, backend.options()[0], compiler)
+    target = Target.of(resident, backend, compiler)
     graph = region_of(program, [node.id]).graph
     try:
         compiled = compiler.compile(backend, graph, info, target.options)
@@ -116,7 +118,9 @@ def _ask(
     key = region_of(program, [node.id]).key
     cases = tuple(case for case in suite.cases if case.key == key)
     part = Suite(suite.info, cases, suite.tensors)
-    return _judged(name, replay_on(target, part).results, len(compiled.launches))
+    judged = _judged(name, replay_on(target, part).results, len(compiled.launches))
+    remarks = backend.remarks(resident.device)
+    return msgspec.structs.replace(judged, reason=f"{judged.reason}; {remarks}") if remarks else judged
 
 
 def _judged(name: str, results: Sequence[CaseResult], launches: int) -> BackendAnswer:

@@ -61,6 +61,18 @@ class Target:
     compiler: Compiler
     faulty: Platform | None = None
 
+    @staticmethod
+    def of(
+        resident: Resident,
+        backend: Backend,
+        compiler: Compiler,
+        options: Options | None = None,
+        faulty: Platform | None = None,
+    ) -> Target:
+        """A target with the reference options unless others are given, settled for the device."""
+        chosen = backend.settled(options or backend.options()[0], resident.device)
+        return Target(resident, backend, chosen, compiler, faulty)
+
     def key(self, graph: Graph) -> str:
         """Names everything that a result of this graph on this target depends on, values left out."""
         key = self.compiler.key(self.backend, graph, self.resident.device.info, self.options)

@@ -48,7 +48,7 @@ def replay(
         chosen = named or ready_backends(default_backend(resident.device.info.kind))
         with Compiler() as compiler:
             given = options or {}
-            targets = [Target(resident, entry, given.get(entry.name, entry.options()[0]), compiler) for entry in chosen]
+            targets = [Target.of(resident, entry, compiler, given.get(entry.name)) for entry in chosen]
             return replay_preferring(targets, suite, journal, progress).result
     finally:
         resident.device.close()

@@ -86,7 +86,7 @@ class ReplaySession:
         self._resident = Resident(open_device(device))
         chosen = named or ready_backends(default_backend(self._resident.device.info.kind))
         self._compiler = Compiler()
-        self._targets = [Target(self._resident, entry, entry.options()[0], self._compiler) for entry in chosen]
+        self._targets = [Target.of(self._resident, entry, self._compiler) for entry in chosen]
 
     def run(self, suite: Suite, case: Case) -> Told:
         """One case."""

@@ -15,13 +15,17 @@ import msgspec
 from tapestry.backends.base import Availability, Backend, Options, Rule
 from tapestry.backends.kernels.declare import LANGUAGES, Dispatch, Kernel
 from tapestry.backends.kernels.loading import kernels_for
-from tapestry.backends.kernels.schedule import KernelOptions
+from tapestry.backends.kernels.schedule import FAMILIES, Family, KernelOptions, stated
+from tapestry.backends.kernels.tuning import measured
 from tapestry.backends.rules import GraphIndex, MatchView
 from tapestry.errors import CompileError, UnsupportedError, UsageError
 from tapestry.program.graph import Graph, Ref, TensorSpec
 from tapestry.program.serial import dtype_name
-from tapestry.runtime.device import DeviceInfo
+from tapestry.runtime.device import Device, DeviceInfo
 from tapestry.runtime.module import Compiled, ConstantDecl, KernelDecl, KernelModule, LaunchDecl, TensorDecl
+
+#: The kinds of devices for which kernels with several schedules ship.
+_MEASURED = frozenset({"webgpu"})
 
 
 class Kernels(Backend):
@@ -40,6 +44,19 @@ class Kernels(Backend):
 
     def options(self) -> Sequence[Options]:
         return (KernelOptions(),)
+
+    def settled(self, options: Options, device: Device) -> Options:
+        """The options with the schedules that are fastest on the device in place of ``auto``; measured once."""
+        own = _own(options)
+        open_: list[Family] = [family for family in FAMILIES if getattr(own, family) == "auto"]
+        if device.info.kind not in _MEASURED or not open_:
+            return own
+        found = measured(device, self.compile)
+        best = {family: kind for family in open_ if (kind := found.best(family, stated(device.info))) is not None}
+        return msgspec.structs.replace(own, **best)
+
+    def remarks(self, device: Device) -> str:
+        return str(measured(device, self.compile)) if device.info.kind in _MEASURED else ""
 
     def compile(self, graph: Graph, info: DeviceInfo, options: Options) -> Compiled:
         found = _matching(graph, info, _own(options))

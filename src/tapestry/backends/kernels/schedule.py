@@ -2,7 +2,7 @@
 
 An adapter that runs on a processor's cores pays for barriers and workgroup memory, so there an invocation does its
 work alone; a graphics processor needs many invocations that read neighbouring values together. Not here: measuring
-which of the two is faster (tuning).
+which is faster (tuning).
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from tapestry.backends.base import Options
 from tapestry.backends.rules import MatchView
 from tapestry.runtime.device import DeviceInfo
 
-#: An ``invocation`` makes results alone, or a ``workgroup`` shares the work on them.
-Kind = Literal["invocation", "workgroup"]
+#: An ``invocation`` makes results alone, or a ``workgroup`` shares the work on them. ``large``: an invocation makes a
+#: large tile of a matrix product alone; loads less, but some adapters take many seconds to build it.
+Kind = Literal["invocation", "large", "workgroup"]
+#: The schedules that every family has.
 KINDS: tuple[Kind, ...] = ("invocation", "workgroup")
+Choice = Literal["auto", "invocation", "large", "workgroup"]
 #: Kernels that are slow or fast for the same reasons: matrix products, those of few rows, softmax and norms, attention.
 Family = Literal["matmul", "matvec", "rows", "attention"]
 FAMILIES: tuple[Family, ...] = ("matmul", "matvec", "rows", "attention")
@@ -42,14 +45,14 @@ class KernelOptions(Options, frozen=True):
     a processor's cores.
     """
 
-    matmul: Literal["auto", "invocation", "workgroup"] = "auto"
+    matmul: Choice = "auto"
     matvec: Literal["auto", "invocation", "workgroup"] = "auto"
     rows: Literal["auto", "invocation", "workgroup"] = "auto"
     attention: Literal["auto", "invocation", "workgroup"] = "auto"
 
     def kind(self, family: Family, info: DeviceInfo) -> Kind:
         """The schedule of a family on a device."""
-        chosen: Literal["auto", "invocation", "workgroup"] = getattr(self, family)
+        chosen: Choice = getattr(self, family)
         return stated(info) if chosen == "auto" else chosen
 
 

@@ -130,7 +130,7 @@ def make_repros(
         compiler = stack.enter_context(Compiler())
         for entry in chosen:
             check_kind(entry, resident.device.info)
-        targets = [Target(resident, entry, entry.options()[0], compiler) for entry in chosen]
+        targets = [Target.of(resident, entry, compiler) for entry in chosen]
         for done, (case_id, folder) in enumerate(folders.items()):
             tell("reducing", done, len(folders))
             found.append(make_repro(suite, case_id, targets, folder, limits))

@@ -16,20 +16,24 @@ from tapestry.backends.kernels.webgpu.product import BLOCK, LONG, Product
 
 #: Invocations to a group.
 _GROUP = 8
-#: Rows and columns of a tile, the largest first (larger ones are faster still, but Mesa compiles them for ten seconds),
-#: and the groups that there should be.
+#: Rows and columns of a tile, the largest first, and the groups that there should be. Large tiles are faster still, but
+#: Mesa's software adapters take ten seconds to build the largest.
 _TILES = ((8, 8), (4, 8), (4, 4))
+_LARGE = ((16, 16), (8, 16))
 _ENOUGH = 4
 
 
 def rounds(product: Product) -> int:
-    """Rounds of all loops that one invocation makes."""
-    return ceil(product.depth / 4) + ceil(product.depth / BLOCK) + 64 + 4
+    """Rounds of all loops that one invocation makes, at most."""
+    return ceil(product.depth / 4) + ceil(product.depth / BLOCK) + _LARGE[0][0] * _LARGE[0][1] + 4
 
 
-def dispatch(product: Product) -> Dispatch:
-    """The kernel for a product and its launch; it binds ``x``, ``w``, what the finish reads, and ``out``."""
-    rows, width = _tile(product)
+def dispatch(product: Product, large: bool = False) -> Dispatch:
+    """The kernel for a product and its launch; it binds ``x``, ``w``, what the finish reads, and ``out``.
+
+    ``large``: with tiles of more results, whose terms are then loaded less often.
+    """
+    rows, width = _tile(product, (*_LARGE, *_TILES) if large else _TILES)
     across, down = ceil(product.columns / width), ceil(product.rows / rows)
     tiles = across * down * product.count
     vectors = product.depth % 4 == 0
@@ -51,12 +55,12 @@ fn product({ENTRY}) {{
     )
 
 
-def _tile(product: Product) -> tuple[int, int]:
+def _tile(product: Product, tiles: tuple[tuple[int, int], ...]) -> tuple[int, int]:
     """Rows and columns of a tile, so that tiles are of nearly the same size; whole vectors of columns of w."""
     if product.rows == 1:
         sizes = [(1, _even(product.columns, 16)), (1, _even(product.columns, 4))]
     else:
-        sizes = [(_even(product.rows, rows), _even(product.columns, columns)) for rows, columns in _TILES]
+        sizes = [(_even(product.rows, rows), _even(product.columns, columns)) for rows, columns in tiles]
     if not product.transposed:
         sizes = [(rows, ceil(columns / 4) * 4) for rows, columns in sizes]
     for rows, columns in sizes:

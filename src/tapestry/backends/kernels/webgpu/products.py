@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import isfinite, prod
 
 import torch
 
 from tapestry.backends.kernels.declare import Dispatch, kernel
-from tapestry.backends.kernels.schedule import KINDS, Family, Schedule
+from tapestry.backends.kernels.schedule import Family, Kind, Schedule
 from tapestry.backends.kernels.webgpu import product_alone, product_group
 from tapestry.backends.kernels.webgpu.conditions import plain_floats, within_rounds
 from tapestry.backends.kernels.webgpu.elementwise import ERF
@@ -41,7 +42,11 @@ fn gelu(y : f32) -> f32 {
 }
 """
 _RELU = "fn relu(y : f32) -> f32 { return select(y, 0.0, y < 0.0); }\n"
-_MODULES = {"invocation": product_alone, "workgroup": product_group}
+_MAKERS: dict[Kind, tuple[Callable[[Product], int], Callable[[Product], Dispatch]]] = {
+    "invocation": (product_alone.rounds, product_alone.dispatch),
+    "large": (product_alone.rounds, partial(product_alone.dispatch, large=True)),
+    "workgroup": (product_group.rounds, product_group.dispatch),
+}
 _Describe = Callable[[MatchView], Product]
 
 
@@ -118,13 +123,12 @@ def _family(describe: _Describe) -> Callable[[MatchView], Family]:
 
 
 def _declare(name: str, pattern: Expression, describe: _Describe, when: Predicate | None = None) -> None:
-    for kind in KINDS:
-        module = _MODULES[kind]
+    for kind, (rounds, dispatch) in _MAKERS.items():
 
-        def within(m: MatchView, rounds: Callable[[Product], int] = module.rounds) -> str | None:
+        def within(m: MatchView, rounds: Callable[[Product], int] = rounds) -> str | None:
             return within_rounds(m, rounds(describe(m)))
 
-        def write(m: MatchView, dispatch: Callable[[Product], Dispatch] = module.dispatch) -> Dispatch:
+        def write(m: MatchView, dispatch: Callable[[Product], Dispatch] = dispatch) -> Dispatch:
             return dispatch(describe(m))
 
         conditions = all_of(plain_floats, *([when] if when is not None else []), within)
