@@ -77,3 +77,25 @@ def test_a_copy_is_written(host: HostBench, backend: Backend, dtype: torch.dtype
     executable = host.build(capture(Copies(), (x,)), backend)
     for value in (x, x + 1):
         assert torch.equal(executable(value), value)
+
+
+def test_inputs_that_nothing_reads(host: HostBench, backend: Backend) -> None:
+    """The first gives its shape and dtype only; converters leave it out."""
+
+    class Unread(torch.nn.Module):
+        unread: torch.Tensor
+        read: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("unread", torch.ones(3))
+            self.register_buffer("read", torch.arange(3.0))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x.new_zeros(3) + y * self.read, self.unread.new_ones(2) + x.new_zeros(1, 2)
+
+    args = (torch.full((2, 2), 7.0), torch.tensor([1.0, 2.0, 3.0]))
+    model = Unread()
+    executable = host.build(capture(model, args), backend)
+    for value in (args[1], -args[1]):
+        torch.testing.assert_close(executable(args[0], value), model(args[0], value), rtol=0, atol=0)

@@ -25,7 +25,7 @@ from tapestry.runtime.drivers.host import processor_features
 from tapestry.runtime.module import Compiled
 
 #: Grows with every change to this package that changes what it compiles.
-ADAPTER_VERSION = 3
+ADAPTER_VERSION = 4
 _LOADER = "tapestry.backends.openvino.load:load"
 _DTYPES = frozenset({
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,

@@ -22,8 +22,8 @@ from tapestry.program.serial import dtype_name
 def to_ir(graph: Graph) -> tuple[bytes, bytes]:
     """The two files of the IR, float types as they are. UnsupportedError with the front end's reason.
 
-    Parameters are the graph's inputs in order, also those that nothing reads. CompileError when the conversion has
-    changed the number of inputs or outputs, UnsupportedError when it has changed a result's type.
+    Parameters are the graph's inputs by name; the converter leaves out those that nothing reads. CompileError when the
+    conversion has changed their names or the number of outputs, UnsupportedError when it has changed a result's type.
     """
     program = export_graph(graph)
     _say_nothing()
@@ -41,11 +41,12 @@ def to_ir(graph: Graph) -> tuple[bytes, bytes]:
 
 
 def _check(model: Any, graph: Graph) -> None:
-    inputs, outputs = len(model.inputs), len(model.outputs)
-    if (inputs, outputs) != (len(graph.inputs), len(graph.outputs)):
+    names = [entry.name for entry in graph.inputs]
+    strange = [name for node in model.get_parameters() if (name := node.get_friendly_name()) not in names]
+    if strange or len(model.outputs) != len(graph.outputs):
         raise CompileError(
-            f"convert_model gives {inputs} inputs and {outputs} outputs, "
-            f"expected {len(graph.inputs)} and {len(graph.outputs)}"
+            f"convert_model gives {len(model.outputs)} outputs and the inputs {', '.join(strange) or 'of the graph'}, "
+            f"expected {len(graph.outputs)} and some of {', '.join(names)}"
         )
     for place, (output, ref) in enumerate(zip(model.outputs, graph.outputs, strict=True)):
         expected, kind = dtype_name(graph.spec(ref).dtype), output.get_element_type()

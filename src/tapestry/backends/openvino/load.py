@@ -70,6 +70,8 @@ class _Request:
             _tensor(model.inputs[place], view) for place, view in zip(model.constants, constants, strict=True)
         ]
         compiled, self._passed = _compile(model, self._weights)
+        #: By input that is not constant, the place among the compiled model's; None for one that it does not read.
+        self._places = _places(compiled, self._inputs)
         self._request: Any = compiled.create_infer_request()
         self._last: tuple[list[memoryview], list[memoryview]] | None = None
 
@@ -82,8 +84,9 @@ class _Request:
 
     def _attach(self, inputs: list[memoryview], outputs: list[memoryview]) -> None:
         self._last = None
-        for place, (value, view) in enumerate(zip(self._inputs, inputs, strict=True)):
-            self._request.set_input_tensor(place, _tensor(value, view))
+        for place, value, view in zip(self._places, self._inputs, inputs, strict=True):
+            if place is not None:
+                self._request.set_input_tensor(place, _tensor(value, view))
         for place, (value, view) in enumerate(zip(self._outputs, outputs, strict=True)):
             if place in self._passed:
                 continue
@@ -106,7 +109,10 @@ def _compile(model: OpenVinoPayload, weights: Sequence[Any]) -> tuple[Any, dict[
             from tapestry.backends.openvino.quantise import quantised
 
             read = quantised(read, _samples(model))
-        return _core().compile_model(read, "CPU", settings(model.threads, model.precision)), _passed(read)
+        compiled = _core().compile_model(read, "CPU", settings(model.threads, model.precision))
+        places = frozenset(model.constants)
+        varying = [value.name for place, value in enumerate(model.inputs) if place not in places]
+        return compiled, _passed(read, varying)
     except Exception as error:
         text = f"OpenVINO does not load the model: {' '.join(str(error).split())[:600]}"
         if "not supported" in str(error) or "not implemented" in str(error).lower():
@@ -114,9 +120,14 @@ def _compile(model: OpenVinoPayload, weights: Sequence[Any]) -> tuple[Any, dict[
         raise DeviceError(text) from error
 
 
-def _passed(read: Any) -> dict[int, int]:
+def _places(compiled: Any, inputs: Sequence[Value]) -> list[int | None]:
+    found = {name: place for place, entry in enumerate(compiled.inputs) for name in entry.get_names()}
+    return [found.get(value.name) for value in inputs]
+
+
+def _passed(read: Any, varying: Sequence[str]) -> dict[int, int]:
     """Outputs that are inputs, perhaps in another shape. OpenVINO writes nothing to the memory set for those."""
-    inputs = {node.get_friendly_name(): place for place, node in enumerate(read.get_parameters())}
+    inputs = {name: place for place, name in enumerate(varying)}
     found: dict[int, int] = {}
     for place, result in enumerate(read.get_results()):
         node = result.input_value(0).get_node()
@@ -148,10 +159,13 @@ def _bytes_array(data: bytes) -> Any:
 
 def _fill(read: Any, model: OpenVinoPayload, weights: Sequence[Any]) -> None:
     """Put constants where the parameters of the weights are."""
-    parameters = list(read.get_parameters())
+    parameters = {node.get_friendly_name(): node for node in read.get_parameters()}
     for place, tensor in zip(model.constants, weights, strict=True):
+        name = model.inputs[place].name
+        if name not in parameters:
+            continue
         constant = ov.op.Constant(tensor, True)
-        constant.set_friendly_name(model.inputs[place].name)
-        parameters[place].output(0).replace(constant.output(0))
-        read.remove_parameter(parameters[place])
+        constant.set_friendly_name(name)
+        parameters[name].output(0).replace(constant.output(0))
+        read.remove_parameter(parameters[name])
     read.validate_nodes_and_infer_types()

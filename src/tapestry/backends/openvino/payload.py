@@ -10,9 +10,9 @@ from tapestry.backends.host.value import Value
 class OpenVinoPayload(msgspec.Struct, frozen=True):
     """A model as OpenVINO's intermediate representation, without its weights.
 
-    ``xml`` and ``data`` are the two files of the IR; all region inputs are its parameters, in order, and the loader
-    turns those at ``constants`` into constants. ``samples`` are stored activations for int8 with fixed ranges: one
-    entry a sample, each the bytes of the inputs that are not constant.
+    ``xml`` and ``data`` are the two files of the IR; the region inputs that it reads are its parameters, by name, and
+    the loader turns those at ``constants`` into constants. ``samples`` are stored activations for int8 with fixed
+    ranges: one entry a sample, each the bytes of the inputs that are not constant.
     """
 
     xml: bytes
