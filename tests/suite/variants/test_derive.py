@@ -224,3 +224,21 @@ def test_no_view_is_larger_than_what_a_device_can_write_out() -> None:
 def test_boundaries_may_be_truth_values() -> None:
     call = OpCall(aten.bucketize.Tensor, (torch.ones(4, 3), torch.tensor([False, True])))
     assert list(derive(call, Budget(cases=20)))
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "made"),
+    [
+        (aten.mean.default, (torch.ones(3, 5),), True),
+        (aten.sum.dim_IntList, (torch.ones(3, 5), [1]), True),
+        (aten.sum.default, (torch.ones(3, 5, dtype=torch.int64),), False),
+        (aten.relu.default, (torch.ones(3, 5),), False),
+        (aten._softmax.default, (torch.ones(3, 5), 1, False), False),
+    ],
+    ids=str,
+)
+def test_millions_of_equal_numbers_are_added_up(target: OpOverload, args: tuple[object, ...], made: bool) -> None:
+    """Among the first 64 variants, and only where a dim is added up."""
+    found = [call for entry, call in derive(OpCall(target, args), Budget(64)) if entry.name.endswith("4194307 equal")]
+    assert [call.tensors[0].unique().tolist() for call in found] == ([[pytest.approx(0.1)]] if made else [])
+    assert all(call.tensors[0].numel() == 4_194_307 for call in found)

@@ -53,7 +53,12 @@ def size_variants(call: OpCall, linked: tuple[Link, ...]) -> tuple[Iterator[Vari
     return (
         _variants(call, _each(linked)),
         _variants(call, _together(call, linked)),
-        chain(_variants(call, _very_long(call, linked)), _reductions(call, linked), _many(call)),
+        chain(
+            _very_many_equal(call, linked),
+            _variants(call, _very_long(call, linked)),
+            _reductions(call, linked),
+            _many(call),
+        ),
     )
 
 
@@ -172,6 +177,33 @@ def _reductions(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Variant]:
             if _numel(call, sizes) > TRIAL_ELEMENTS:
                 continue
             yield Variant(name, Kind.SHAPE, 2, lambda s=sizes, n=name, d=dtype: _ones(with_sizes(call, s, n), d))
+
+
+def _very_many_equal(call: OpCall, linked: tuple[Link, ...]) -> Iterator[Variant]:
+    """Millions of equal float32 added up to one: a single running sum stops growing, and is percents off."""
+    own = [link for link in linked if link.axes[0][0].tensor == 0]
+    for link in reversed(own) if any(tensor.dtype == torch.float32 for tensor in call.tensors) else ():
+        sizes = _long(call, linked, link, _MANY)
+        if _numel(call, sizes) * 4 <= VARIANT_BYTES // 2 and _is_reduced(call, link):
+            name = f"shape {label(link)}={_MANY} equal"
+            yield Variant(name, Kind.SHAPE, 1, lambda s=sizes, n=name: _filled(with_sizes(call, s, n), 0.1))
+            return
+
+
+def _is_reduced(call: OpCall, link: Link) -> bool:
+    """Whether the result's shape does not tell how long the link is."""
+    shapes = [result_shapes(with_sizes(call, {link: _fitting(link, size)}, "trial")) for size in (5, 11)]
+    return shapes[0] is not None and shapes[0] == shapes[1]
+
+
+def _filled(call: OpCall, value: float) -> OpCall:
+    data = {meaning.place for meaning in tensor_meanings(call) if meaning.role == Role.DATA}
+    return call.with_tensors(
+        tuple(
+            torch.full_like(tensor, value) if place in data and tensor.is_floating_point() else tensor
+            for place, tensor in enumerate(call.tensors)
+        )
+    )
 
 
 def _ones(call: OpCall, dtype: torch.dtype | None) -> OpCall:
