@@ -40,7 +40,9 @@ class Kernels(Backend):
         return Availability(True)
 
     def rules(self) -> Sequence[Rule]:
-        return tuple(entry.pattern for device in LANGUAGES for entry in kernels_for(device))
+        patterns = [entry.pattern for device in LANGUAGES for entry in kernels_for(device)]
+        # What a kernel for one call says of a call tells more than what one says that takes its neighbours too.
+        return tuple(sorted(patterns, key=lambda pattern: len(pattern.calls)))
 
     def options(self) -> Sequence[Options]:
         return (KernelOptions(),)

@@ -63,7 +63,9 @@ class Measured(msgspec.Struct, frozen=True):
         """The fastest schedule, or the ``usual`` one where it is nearly as fast; None where none ran."""
         names: tuple[Kind, ...] = ("invocation", "large", "workgroup")
         timed = self.families.get(family, {})
-        ran = {kind: timed[kind].seconds for kind in names if kind in timed and not timed[kind].reason}
+        ran: dict[Kind, float] = {
+            kind: timed[kind].seconds for kind in names if kind in timed and not timed[kind].reason
+        }
         fastest = min(ran, key=lambda kind: ran[kind], default=None)
         return usual if fastest is not None and ran.get(usual, inf) <= _NEARLY * ran[fastest] else fastest
 
