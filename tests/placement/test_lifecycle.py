@@ -134,6 +134,11 @@ def test_lost_in_the_middle_then_restarted_then_called_again(
         with pytest.raises(DeviceLostError):
             executable(x)
         device.restart()
+        if executable.layout.kept:  # what was on the device is gone with it, and is not made up
+            with pytest.raises(DeviceError, match=r"buffer:calls was on mock:0, which was restarted.*reset\(\)"):
+                executable(x)
+            executable.reset()
+            reference.reset()
         assert torch.equal(executable(x), reference(x))  # and the lost call has not counted
         assert torch.equal(executable(x), reference(x))
     assert device.stats() == EMPTY

@@ -168,3 +168,30 @@ def test_a_failed_call_leaves_the_state_as_it_was(bench: Callable[..., Bench]) -
             executable(torch.randn(1, 3))
         assert torch.equal(executable.state["buffer:cache"], before)
         assert executable.state["buffer:length"] == 8
+
+
+def test_state_stays_on_its_device(bench: Callable[..., Bench]) -> None:
+    """After the first call only arguments travel there, and only results back."""
+    made = bench(Cache(), torch.randn(1, 3))
+    with made.build(whole) as executable:
+        executable(torch.randn(1, 3))
+        assert {entry.name for entry in executable.layout.kept} == {"buffer:cache", "buffer:length"}
+        executable(torch.randn(1, 3))
+        # Down come the result, and the place that is written to, which the host checks as eager does.
+        assert (executable.log.uploads, executable.log.downloads) == (1, 2)
+        assert executable.log.upload_bytes == 3 * 4
+        # Who looks at it may also write to it: then it travels again.
+        executable.state["buffer:length"].zero_()
+        executable(torch.randn(1, 3))
+        assert executable.log.uploads == 3
+        assert executable.state["buffer:length"] == 1
+
+
+def test_state_that_an_output_shares_memory_with_comes_back(bench: Callable[..., Bench]) -> None:
+    """The caller holds the buffer itself, and sees it change, as in eager."""
+    made = bench(Mixed(), torch.randn(1, 3))
+    with made.build(whole) as executable:
+        assert executable.layout.kept == ()
+        _, total = executable(torch.ones(1, 3))  # type: ignore[misc]
+        executable(torch.ones(1, 3))
+        assert torch.equal(total, torch.full((1, 3), 2.0))

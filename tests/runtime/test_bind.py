@@ -329,3 +329,39 @@ def test_places_name_their_kind() -> None:
     compiled = region([vector(), vector(), vector()], [0], [2], launch("copy", 0, 1), launch("copy", 1, 2))
     assert plan_region(compiled).places == (Place("input", 0), Place("workspace", 0), Place("output", 0))
     assert plan_region(compiled).workspace_bytes == 16
+
+
+def updating() -> Compiled:
+    """One launch that adds a vector to what the output holds already: input 0, changed in place."""
+    return region([vector(), vector(), vector()], [0, 1], [2], launch("add", 2, 1, 2), updates=((0, 0),))
+
+
+def test_an_output_changed_in_place_begins_as_its_input() -> None:
+    assert run(updating(), [1, 2, 3, 4], [10, 10, 10, 10]) == [[11, 12, 13, 14]]
+
+
+def test_in_one_buffer_nothing_is_copied() -> None:
+    device = MockDevice()
+    bound = BoundRegion(updating(), Resident(device), no_constants)
+    state, other = device.alloc(16), device.alloc(16)
+    device.write(state, np.float32([1, 2, 3, 4]).tobytes())
+    device.write(other, np.float32([10, 10, 10, 10]).tobytes())
+    commands = bound.commands([state, other], [state])
+    assert not any(isinstance(command, CopyBuffer) for command in commands)
+    device.submit(commands)
+    device.submit(bound.commands([state, other], [state]))
+    assert np.frombuffer(device.read(state, 16), np.float32).tolist() == [21, 22, 23, 24]
+
+
+@pytest.mark.parametrize(
+    ("updates", "words"),
+    [
+        (((1, 0),), "names an output or input that the region has not"),
+        (((0, 2),), "names an output or input that the region has not"),
+        (((0, 1),), "has another size or is not read"),
+    ],
+)
+def test_updates_that_make_no_sense(updates: tuple[tuple[int, int], ...], words: str) -> None:
+    compiled = region([vector(), vector(2), vector()], [0, 1], [2], launch("add", 2, 1, 2), updates=updates)
+    with pytest.raises(FormatError, match=words):
+        plan_region(compiled)

@@ -59,8 +59,9 @@ class Checker:
         self.program = program
         self.inputs = tuple(inputs)
         self.runs = 0
-        #: Values moved between source and target in all runs.
+        #: Values, and their bytes, moved between source and target in all runs.
         self.transfers = 0
+        self.transfer_bytes = 0
         self._references: dict[int, Reference] = {}
 
     @cached_property
@@ -100,6 +101,7 @@ class Checker:
         for number, (call, expected) in enumerate(zip(self.inputs[place].calls, reference, strict=True)):
             got = run_watched(executable, call.args, dict(call.kwargs))
             self.transfers += executable.log.transfers
+            self.transfer_bytes += executable.log.upload_bytes + executable.log.download_bytes
             error = program_error(got, expected.oracle)
             bound = program_bound(expected.source_error.max_rel_error)
             good = error.max_rel_error <= bound

@@ -21,7 +21,7 @@ def forget_launches(executable: Executable) -> None:
         device.launch_log(clear=True)
 
 
-def measure_coverage(executable: Executable, calls: int, transfers: int) -> Coverage:
+def measure_coverage(executable: Executable, calls: int, transfers: int, transfer_bytes: int) -> Coverage:
     """Coverage from what was launched since ``forget_launches``, in so many calls and with so many transfers.
 
     A region whose launches the log does not show does not count as run.
@@ -48,6 +48,7 @@ def measure_coverage(executable: Executable, calls: int, transfers: int) -> Cove
             sum(entry.nbytes for entry in work.values()),
         ),
         transfers=transfers // calls,
+        transfer_bytes=transfer_bytes // calls,
         launches=sum(counts.values()) // calls,
         compute_total=len(compute),
         compute_on_target=sum(node_id in ran for node_id in compute),

@@ -24,6 +24,8 @@ class Coverage(msgspec.Struct, frozen=True):
     launches: int = 0
     compute_total: int = 0
     compute_on_target: int = 0
+    #: Bytes that travel with the transfers, per run.
+    transfer_bytes: int = 0
 
 
 class Finding(msgspec.Struct, frozen=True):

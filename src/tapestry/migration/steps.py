@@ -139,12 +139,14 @@ class Steps:
 
         def count() -> tuple[CheckResult, Coverage | None]:
             forget_launches(executable)
-            before = self.checker.transfers
+            moved, nbytes = self.checker.transfers, self.checker.transfer_bytes
             result = self.checker.check(executable, [place])
             if not result.good:
                 return result, None
             calls = len(self.checker.inputs[place].calls)
-            return result, measure_coverage(executable, calls, self.checker.transfers - before)
+            return result, measure_coverage(
+                executable, calls, self.checker.transfers - moved, self.checker.transfer_bytes - nbytes
+            )
 
         try:
             return until_connected([self._device], count)

@@ -12,10 +12,11 @@ from functools import cached_property
 from tapestry.errors import UsageError
 from tapestry.placement.memory import Lifetime, SlotBuffers, plan_slots
 from tapestry.placement.plan import DeviceStep, HostStep, SourceStep, Step, last_reads
+from tapestry.placement.state import KeptState, StateBuffers, kept_states
 from tapestry.program.graph import Call, Ref
 from tapestry.program.program import Program
 from tapestry.runtime.bind import BoundRegion
-from tapestry.runtime.device import Device
+from tapestry.runtime.device import Buffer, Device
 from tapestry.runtime.module import TensorDecl
 from tapestry.runtime.resident import Resident
 
@@ -55,6 +56,13 @@ class Layout:
             for place, entry in enumerate(steps)
         )
         self.decls = self._declared()
+        self.kept = self._kept_states()
+        self.states = {
+            where: StateBuffers(device, [entry for entry in self.kept if entry.where == where])
+            for where, device in self.device_of.items()
+        }
+        self._old = {(Ref(entry.name), entry.where): entry.name for entry in self.kept}
+        self._new = {(entry.result, entry.where): entry.name for entry in self.kept}
         self.slots = self._plan_memory()
 
     @property
@@ -75,8 +83,30 @@ class Layout:
         """Free what the regions and values hold on devices."""
         for entry in self.bound_steps:
             entry.bound.close()
-        for slots in self.slots.values():
-            slots.close()
+        for memory in (*self.slots.values(), *self.states.values()):
+            memory.close()
+
+    def buffer(self, ref: Ref, where: int) -> Buffer:
+        """The buffer of a value on a device, valid for the device's current generation."""
+        if (ref, where) in self._old:
+            return self.states[where].old(self._old[ref, where])
+        if (ref, where) in self._new:
+            return self.states[where].new(self._new[ref, where])
+        return self.slots[where].buffer(ref)
+
+    @cached_property
+    def to_host(self) -> frozenset[Ref]:
+        """The results of a run that leave the devices: outputs, and state that does not stay there."""
+        staying = {entry.result for entry in self.kept}
+        given = {output.value for output in self.program.outputs if isinstance(output.value, Ref)}
+        return frozenset(ref for ref in self.program.results if ref in given or ref not in staying)
+
+    def _kept_states(self) -> tuple[KeptState, ...]:
+        bound = {place: entry for place, entry in enumerate(self.steps) if isinstance(entry, BoundStep)}
+        kept = kept_states(self.program, self.decls, self._last, bound)
+        for entry in kept:
+            self.decls.setdefault((Ref(entry.name), entry.where), entry.decl)
+        return kept
 
     def _source_calls(self, place: int, step: SourceStep) -> SourceCalls:
         calls = tuple(self.program.by_id[node_id].call for node_id in step.nodes)
@@ -109,6 +139,7 @@ class Layout:
             alive = lifetimes.setdefault(entry.where, {})
             for ref in (*entry.step.reads, *entry.step.region.outputs):
                 decl = self.decls.get((ref, entry.where))
-                if decl is not None and ref not in alive:
+                staying = (ref, entry.where) in self._old or (ref, entry.where) in self._new
+                if decl is not None and ref not in alive and not staying:
                     alive[ref] = Lifetime(decl.nbytes, place, max(place, self._last.get(ref, place)))
         return {where: SlotBuffers(self.device_of[where], plan_slots(alive)) for where, alive in lifetimes.items()}

@@ -5,7 +5,7 @@ Not here: what happens in between (run).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import cast
 
 import torch
@@ -28,13 +28,14 @@ def collect(
     bound: Mapping[str, object],
     state: dict[str, torch.Tensor],
     constants: ProgramConstants,
+    staying: Collection[str] = (),
 ) -> list[object]:
     """The leaves of the result; writes the new state and the caller's mutated inputs on the way.
 
     What eager shares with an input, a parameter, a buffer or another output is shared here too; everything else
-    is the caller's own memory.
+    is the caller's own memory. State in ``staying`` is on a device, and left there.
     """
-    write_state(program, values, bound, state)
+    write_state(program, values, bound, state, staying)
     taken = _storages([*bound.values(), *program.tensors.values(), *state.values(), *constants.folded.values()])
     leaves: list[object] = []
     for output in program.outputs:
@@ -43,17 +44,22 @@ def collect(
 
 
 def write_state(
-    program: Program, values: Values, bound: Mapping[str, object], state: Mapping[str, torch.Tensor]
+    program: Program,
+    values: Values,
+    bound: Mapping[str, object],
+    state: Mapping[str, torch.Tensor],
+    staying: Collection[str] = (),
 ) -> None:
     """Copy written buffers into the state and written inputs into the caller's tensors, in place as eager does."""
+    entries = [entry for entry in program.state if entry.name not in staying]
     targets = {
         entry.name: state[entry.name] if entry.name in state else cast("torch.Tensor", bound[entry.name])
-        for entry in program.state
+        for entry in entries
     }
     written = _storages(list(targets.values()))
     fresh = {
         entry.name: _apart(cast("torch.Tensor", values[entry.result]), targets[entry.name], written)
-        for entry in program.state
+        for entry in entries
     }
     for name, tensor in fresh.items():
         if not _same_memory(targets[name], tensor):

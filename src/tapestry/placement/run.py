@@ -5,8 +5,9 @@ Not here: the caller's arguments and results (results).
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -17,6 +18,7 @@ from tapestry.errors import DeviceError, DeviceLostError
 from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.layout import BoundStep, Layout, SourceCalls
 from tapestry.placement.plan import DeviceStep, HostStep
+from tapestry.placement.state import KeptState
 from tapestry.program.graph import Ref
 from tapestry.program.interpret import Values, run_calls, run_program
 from tapestry.program.program import Program
@@ -40,16 +42,23 @@ class RunLog:
 
 
 class Run:
-    """Runs the steps of a layout on ``values``: inputs and state at the start, also the results at the end."""
+    """Runs the steps of a layout on ``values``: inputs and state at the start, also the results at the end.
 
-    def __init__(self, layout: Layout, constants: ProgramConstants, values: Values) -> None:
+    ``on_device`` is the state that is on its device from the call before, and not in ``values``. New state that stays
+    there does not get into them either.
+    """
+
+    def __init__(
+        self, layout: Layout, constants: ProgramConstants, values: Values, on_device: Iterable[KeptState] = ()
+    ) -> None:
         self.layout = layout
         self.constants = constants
         self.values = values
         self.log = RunLog()
-        self._on_device: dict[Ref, list[int]] = {}
+        self._on_device: dict[Ref, list[int]] = {Ref(entry.name): [entry.where] for entry in on_device}
         self._waiting: dict[int, list[Command]] = {}
         self._unchecked: dict[str, DeviceStep] = {}
+        self._stayed = tuple(self._on_device)
         self._start = dict(values)
 
     def all_steps(self) -> None:
@@ -62,8 +71,15 @@ class Run:
         except DeviceLostError:
             raise
         except DeviceError as error:
+            self._fetch_state()
             raise_as_eager(self.layout.program, self._start, error)
             raise
+
+    def _fetch_state(self) -> None:
+        """Let the start be whole, as far as the devices still answer."""
+        for ref in self._stayed:
+            with contextlib.suppress(DeviceError):
+                self._start[ref] = self._to_host(ref)
 
     def _run(self) -> None:
         for entry in self.layout.steps:
@@ -73,7 +89,7 @@ class Run:
                 self.values.update(entry.run(self._to_host))
             else:
                 self._on_source(entry)
-        for ref in sorted(self.layout.program.results):
+        for ref in sorted(self.layout.to_host):
             self._to_host(ref)
         for where in self._waiting:
             self._submit(where)
@@ -98,9 +114,8 @@ class Run:
                 check.run(known, self.layout.program)
             else:
                 self._unchecked[entry.step.tag] = entry.step
-        slots = self.layout.slots[entry.where]
         inputs = [self._to_device(ref, entry) for ref in entry.step.region.inputs]
-        outputs = [slots.buffer(ref) for ref in entry.step.region.outputs]
+        outputs = [self.layout.buffer(ref, entry.where) for ref in entry.step.region.outputs]
         self._waiting.setdefault(entry.where, []).extend(entry.bound.commands(inputs, outputs, entry.step.tag))
         for ref in entry.step.region.outputs:
             self._on_device.setdefault(ref, []).append(entry.where)
@@ -110,7 +125,7 @@ class Run:
         decl = self.layout.decls.get((ref, entry.where))
         if decl is None:
             return None
-        buffer = self.layout.slots[entry.where].buffer(ref)
+        buffer = self.layout.buffer(ref, entry.where)
         if entry.where in self._on_device.get(ref, ()):
             return buffer
         data = to_storage(self._to_host(ref), decl, ref.name)
@@ -131,7 +146,7 @@ class Run:
         where = self._on_device[ref][0]
         self._submit(where)
         decl = self.layout.decls[ref, where]
-        data = self.layout.device_of[where].read(self.layout.slots[where].buffer(ref), decl.nbytes)
+        data = self.layout.device_of[where].read(self.layout.buffer(ref, where), decl.nbytes)
         tensor = from_storage(data, decl, self.layout.program.spec(ref))
         self.values[ref] = tensor
         self.log.downloads += 1

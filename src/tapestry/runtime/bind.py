@@ -68,7 +68,7 @@ class BoundRegion:
         self._workspace: list[Buffer] = []
         self._generation = -1
         self._closed = False
-        self._last: tuple[object, list[Command]] | None = None
+        self._last: dict[object, list[Command]] = {}
         self._constant_inputs = {c.index for c in compiled.constants if c.source == "input"}
         resident.module(compiled.module)
         try:
@@ -89,14 +89,16 @@ class BoundRegion:
         if self._closed:
             raise UsageError("this bound region was closed")
         key = (self._resident.device.generation, tuple(inputs), tuple(outputs), tag)
-        if self._last is not None and self._last[0] == key:
-            return list(self._last[1])
+        known = self._last.get(key)
+        if known is not None:
+            return list(known)
         self._check_buffers(inputs, outputs)
         if self._generation != self._resident.device.generation:
             self._allocate()
             self._hand_over()
         commands = self._make_commands(inputs, outputs, tag)
-        self._last = (key, commands)
+        # Two, since state that stays on the device changes between two buffers.
+        self._last = dict([*self._last.items(), (key, commands)][-2:])
         return list(commands)
 
     def close(self) -> None:
@@ -166,6 +168,7 @@ class BoundRegion:
         if len({buffer.id for buffer in outputs}) != len(outputs):
             raise UsageError("two outputs were given one buffer")
         aliases = {(index, place.index) for place, index in self.plan.copies if place.kind == "input"}
+        aliases |= set(self.compiled.updates)
         by_id = {buffer.id: index for index, buffer in enumerate(outputs)}
         for index, buffer in enumerate(inputs):
             if buffer is None or buffer.id not in by_id:
@@ -191,12 +194,22 @@ class BoundRegion:
         if isinstance(self.compiled.module, Artifact):
             commands = [self._call(loaded, at, tag)]
         else:
-            commands = [*self._launches(loaded, at, tag)]
+            commands = [*self._first(inputs, outputs), *self._launches(loaded, at, tag)]
         for place, index in self.plan.copies:
             source, nbytes = at(place), self.compiled.tensors[self.compiled.outputs[index]].nbytes
             if source.id != outputs[index].id:
                 commands.append(CopyBuffer(source, outputs[index], nbytes))
         return commands
+
+    def _first(self, inputs: Sequence[Buffer | None], outputs: Sequence[Buffer]) -> list[Command]:
+        """Copies of the inputs that outputs begin as, where these have memory of their own."""
+        found: list[Command] = []
+        for output, given in self.compiled.updates:
+            before = inputs[given]
+            if before is not None and before.id != outputs[output].id:
+                nbytes = self.compiled.tensors[self.compiled.outputs[output]].nbytes
+                found.append(CopyBuffer(before, outputs[output], nbytes))
+        return found
 
     def _launches(self, loaded: Loaded, at: Callable[[Place | None], Buffer], tag: str) -> list[Launch]:
         places = self.plan.places

@@ -115,6 +115,8 @@ class Compiled(msgspec.Struct, frozen=True):
     an alias of an input or of another output. ``preparation`` is a serialised graph (tapestry.program.serial)
     from the region's constant inputs to prepared constants (transposed or packed weights), run on the host once.
     With an ``Artifact``, ``launches`` is empty: one call reads ``inputs`` and writes ``outputs``.
+    ``updates`` are pairs of an output and the input whose content the launches find in it: they change it in place. It
+    is copied there first, unless both were given one buffer.
     """
 
     backend: str
@@ -125,6 +127,7 @@ class Compiled(msgspec.Struct, frozen=True):
     launches: tuple[LaunchDecl, ...] = ()
     constants: tuple[ConstantDecl, ...] = ()
     preparation: bytes = b""
+    updates: tuple[tuple[int, int], ...] = ()
 
 
 def _digest(value: msgspec.Struct) -> str:

@@ -58,6 +58,7 @@ def plan_region(compiled: Compiled) -> RegionPlan:
             copied.append(index)
     kept = {roots[compiled.outputs[index]] for index in copied}
     slots = _assign_workspace(compiled, roots, places, kept)
+    _check_updates(compiled, roots, places)
     _check_order(compiled, roots, places)
     copies = tuple((place, index) for index in copied if (place := places[roots[compiled.outputs[index]]]) is not None)
     return RegionPlan(tuple(places[root] for root in roots), slots, copies)
@@ -158,6 +159,20 @@ def _take_slot(nbytes: int, sizes: list[int], free: list[int]) -> int:
     return slot
 
 
+def _check_updates(compiled: Compiled, roots: list[int], places: list[Place | None]) -> None:
+    """An output that is changed in place has memory of its own, of the size of the input that it begins as."""
+    if compiled.updates and isinstance(compiled.module, Artifact):
+        raise FormatError("an artifact writes its outputs completely: expected no updates")
+    for output, given in compiled.updates:
+        if not (0 <= output < len(compiled.outputs) and 0 <= given < len(compiled.inputs)):
+            raise FormatError(f"update ({output}, {given}) names an output or input that the region has not")
+        tensor, before = compiled.outputs[output], compiled.inputs[given]
+        if places[roots[tensor]] != Place("output", output):
+            raise FormatError(f"output {output} is changed in place, but has no memory of its own")
+        if before < 0 or compiled.tensors[before].nbytes != compiled.tensors[tensor].nbytes:
+            raise FormatError(f"output {output} begins as input {given}, which has another size or is not read")
+
+
 def _check_order(compiled: Compiled, roots: list[int], places: list[Place | None]) -> None:
     """What is only read was written before or came from outside; what is only written doesn't come from outside.
 
@@ -167,7 +182,7 @@ def _check_order(compiled: Compiled, roots: list[int], places: list[Place | None
         return
     access = _access(compiled.module)
     outside = {root for root, place in enumerate(places) if place is not None and place.kind in ("input", "constant")}
-    written = set(outside)
+    written = outside | {roots[compiled.outputs[output]] for output, _ in compiled.updates}
     for launch in compiled.launches:
         letters = list(zip((roots[tensor] for tensor in buffers_of(launch)), access[launch.kernel], strict=True))
         for root, letter in letters:

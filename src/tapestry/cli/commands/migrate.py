@@ -144,7 +144,7 @@ def _show(document: MigrateDocument) -> None:
         ],
         ["FLOPs", percent(coverage.flops)],
         ["bytes moved by operators", percent(coverage.bytes)],
-        ["transfers per run", str(coverage.transfers)],
+        ["transfers per run", f"{coverage.transfers} ({size(coverage.transfer_bytes)})"],
         ["launches per run", str(coverage.launches)],
     ]
     table(f"On {document.target}, counted from the driver's launch log", ("", ""), rows, numbers=(1,))
