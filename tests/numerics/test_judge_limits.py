@@ -478,3 +478,12 @@ def test_sixteen_bits_are_summed_in_more() -> None:
     want = oracle(torch.ops.aten.mean.dim, args)
     infinite = torch.full((1,), torch.inf, dtype=torch.float16)
     assert judge(torch.ops.aten.mean.dim, args, {}, [infinite], None, want).verdict == Verdict.FAIL
+
+
+def test_operands_that_a_kernel_does_not_check_are_judged() -> None:
+    """Eager's batch_norm takes parameters of more channels than there are: the formula's bound has another shape."""
+    args = (seeded(1, 2, 4).reshape(2, 1, 4), *(seeded(2 + place, 3).abs() + 0.5 for place in range(4)), 0.1, 1e-5)
+    call: Call = (torch.ops.aten._native_batch_norm_legit_no_training.default, args, {})
+    right = call[0](*args)[0]
+    assert judged(call, (right, *[torch.zeros(0)] * 2)).verdict == Verdict.PASS
+    assert judged(call, (right * 1.01, *[torch.zeros(0)] * 2)).verdict == Verdict.FAIL

@@ -211,7 +211,7 @@ class Tolerance:
         if results is None or self.index >= len(results):
             return None
         result = results[self.index]
-        return None if result is None else result.bound
+        return None if result is None or not _fits(result.bound, self.want) else result.bound
 
     def _interpolation(self) -> Tensor:
         """Weights come from coordinates, which round at the size of the map."""
@@ -249,6 +249,14 @@ class Tolerance:
             return torch.tensor(smallest, dtype=torch.float64)
         size = self.want.abs()
         return torch.where(size <= smallest, torch.maximum(size, 2 * spacing), 2 * spacing)
+
+
+def _fits(bound: Tensor, want: Tensor) -> bool:
+    """Whether a formula's bound is about this result: a kernel may take operands that the formula broadcasts."""
+    try:
+        return torch.broadcast_shapes(bound.shape, want.shape) == want.shape
+    except RuntimeError:
+        return False
 
 
 def _largest(value: Tensor) -> Tensor:

@@ -76,6 +76,18 @@ def test_a_parameter_keeps_a_number_for_each_channel_where_eager_would_read_past
     assert all(variant.tensors[place].shape == (count,) for variant, count in zip(made, channels, strict=True))
 
 
+def test_no_rank_leaves_a_norm_with_parameters_of_other_channels() -> None:
+    """Eager's batch_norm does not look; its definition gives a result of another shape."""
+    parameters = [normal(6).abs() + 0.5 for _ in range(4)]
+    target = aten._native_batch_norm_legit_no_training.default  # noqa: SLF001
+    call = OpCall(target, (normal(2, 6, 4, 4), *parameters, 0.1, 1e-5))
+    found = [made for made in (variant.build() for variant in shape_variants(call)) if made.tensors[0].dim() != 4]
+    assert found
+    for made in found:
+        if eager_or_none(made) is not None:
+            assert {tensor.numel() for tensor in made.tensors[1:]} == {made.tensors[0].shape[1]}
+
+
 def test_a_parameter_that_broadcasts_may_be_smaller() -> None:
     call = OpCall(aten.addcmul.default, (normal(4, 8), normal(4, 8), normal(8)))
     assert any(v.name == "shape 2 0-d" for v in shape_variants(call))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from typing import cast
 
 import torch
+from torch._decomp import decomposition_table
 
+from tapestry.numerics.arguments import flatten_result
 from tapestry.suite.variants.call import OpCall
 from tapestry.suite.variants.quiet import eager_or_none
 
@@ -63,9 +67,35 @@ def one_thread() -> Generator[None]:
 
 
 def contradicts(known: OpCall, call: OpCall) -> bool:
-    """Whether the shape function refuses ``call`` although it takes ``known``, a call of the same overload."""
-    return _on_meta(known) and not _on_meta(call)
+    """Whether the shape function refuses ``call`` although it takes ``known``, a call of the same overload.
+
+    Or torch's definition of the operator in simpler ones gives another shape for it and not for ``known``: kernels do
+    not check everything (batch_norm reads a weight of more channels than there are).
+    """
+    return (_on_meta(known) and not _on_meta(call)) or (_as_defined(known) and not _as_defined(call))
 
 
 def _on_meta(call: OpCall) -> bool:
-    return eager_or_none(call.with_tensors(tuple(tensor.detach().to("meta") for tensor in call.tensors))) is not None
+    return eager_or_none(_meta(call)) is not None
+
+
+def _as_defined(call: OpCall) -> bool:
+    """Whether the definition gives a result of the shape that the shape function does."""
+    definition = cast("Callable[..., object] | None", decomposition_table.get(call.target))
+    if definition is None or call.target._schema.is_mutable:
+        return False
+    meta = _meta(call)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            defined = flatten_result(definition(*meta.args, **meta.kwargs))
+    except Exception:  # the definition refuses, whatever it raises
+        return False
+    given = eager_or_none(meta)
+    if not given or given[0] is None or not defined or defined[0] is None:
+        return False
+    return given[0].shape == defined[0].shape
+
+
+def _meta(call: OpCall) -> OpCall:
+    return call.with_tensors(tuple(tensor.detach().to("meta") for tensor in call.tensors))
