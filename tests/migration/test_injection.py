@@ -171,3 +171,18 @@ def test_the_command_injects_what_a_file_holds(tmp_path: Path) -> None:
     assert document["program_runs"] <= document["runs_allowed"]
     missing = CliRunner().invoke(app, [*command, "--inject", f"{faults}:cosh"])
     assert isinstance(missing.exception, UsageError)
+
+
+def test_drift_shows_where_precision_is_lost_and_what_flows_on() -> None:
+    """A thousandth of the check's bound, added at one place: below every tolerance of the whole, and seen there."""
+    small = Fault(
+        "slightly off", "precision", "aten.erf.default", (), (),
+        lambda args, kwargs: torch.erf(*args) * (1 + 3e-7),  # type: ignore[arg-type]
+    )  # fmt: skip
+    result = moved(small).result
+    by_node = {point.node: point for point in result.drift}
+    assert list(by_node) == [node.id for node in program().nodes if node.id in program().compute]
+    erf = next(node.id for node in program().nodes if node.op == "aten.erf.default")
+    assert by_node[erf].target > 2e-7 + by_node[erf].source / 2
+    before = next(node.id for node in program().nodes if node.op == GELU)
+    assert by_node[before].target == by_node[before].source

@@ -6,7 +6,7 @@ Not here: what follows from a bad check (engine).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import cast
 
@@ -22,10 +22,13 @@ from tapestry.errors import (
     TapestryError,
     UnsupportedError,
 )
+from tapestry.migration.drift import Drift
 from tapestry.migration.reference import SEED, Reference, reference_for, widened_tensors
+from tapestry.migration.result import DriftPoint
 from tapestry.numerics import program_bound, program_error
 from tapestry.numerics.verdict import Verdict
 from tapestry.placement.executable import Executable
+from tapestry.program.graph import Ref
 from tapestry.program.inputs import InputSet
 from tapestry.program.program import Program
 
@@ -50,6 +53,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     reason: str = ""
     failed_at: int | None = None
     verdict: str = "pass"
+    drift: tuple[DriftPoint, ...] = ()
 
 
 class Checker:
@@ -74,8 +78,8 @@ class Checker:
             self._references[place] = reference_for(self.program, self.inputs[place], self._wide_tensors)
         return self._references[place]
 
-    def check(self, executable: Executable, places: Sequence[int]) -> CheckResult:
-        """Run these input sets and compare; stops at the first bad one.
+    def check(self, executable: Executable, places: Sequence[int], drift: bool = False) -> CheckResult:
+        """Run these input sets and compare; stops at the first bad one. With ``drift`` each value is read and compared.
 
         A device that fails is a bad result; after DeviceLostError it must be restarted (``verdict`` says so).
         Raises ConnectionLostError where only the connection to it broke: the run does not count.
@@ -83,7 +87,7 @@ class Checker:
         results: list[CheckResult] = []
         for place in places:
             try:
-                results.append(self._check_one(executable, place))
+                results.append(self._check_one(executable, place, drift))
             except ConnectionLostError:
                 self.runs -= 1
                 raise
@@ -93,13 +97,14 @@ class Checker:
                 return msgspec.structs.replace(together(results), failed_at=place)
         return together(results)
 
-    def _check_one(self, executable: Executable, place: int) -> CheckResult:
+    def _check_one(self, executable: Executable, place: int, drift: bool) -> CheckResult:
         reference = self.reference(place)
         self.runs += 1
         executable.reset()
         results: list[CheckResult] = []
         for number, (call, expected) in enumerate(zip(self.inputs[place].calls, reference, strict=True)):
-            got = run_watched(executable, call.args, dict(call.kwargs))
+            watch = Drift(self.program, call, self._wide_tensors) if drift and number == 0 else None
+            got = run_watched(executable, call.args, dict(call.kwargs), watch.see if watch else None)
             self.transfers += executable.log.transfers
             self.transfer_bytes += executable.log.upload_bytes + executable.log.download_bytes
             error = program_error(got, expected.oracle)
@@ -118,6 +123,7 @@ class Checker:
                 program_runs=1,
                 reason=reason,
                 verdict="pass" if good else "fail",
+                drift=watch.points if watch and good else (),
             )
             results.append(checked)
             if not good:
@@ -149,9 +155,12 @@ def _words(error: float, bound: float, place: int, number: int) -> str:
 
 
 def run_watched(
-    executable: Executable, args: tuple[object, ...], kwargs: dict[str, object]
+    executable: Executable,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    observe: Callable[[Ref, torch.Tensor], None] | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Run once; the tensors that a check compares: outputs in order, then new state.
+    """Run once; the tensors that a check compares: outputs in order, then new state. ``observe`` as Executable.run.
 
     A program that writes its inputs is given copies, so that the next run finds them as they were.
     """
@@ -159,7 +168,7 @@ def run_watched(
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.clone(), (args, kwargs))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        leaves = executable.run(args, kwargs)
+        leaves = executable.run(args, kwargs, observe)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     bound = executable.program.bind(args, kwargs)
     state = [executable.state.get(entry.name, bound.get(entry.name)) for entry in executable.program.state]
@@ -181,4 +190,5 @@ def together(results: Sequence[CheckResult]) -> CheckResult:
         program_runs=sum(entry.program_runs for entry in results),
         reason=bad.reason if bad else "",
         verdict=bad.verdict if bad else "pass",
+        drift=next((entry.drift for entry in results if entry.drift), ()),
     )

@@ -15,7 +15,7 @@ from tapestry.migration.check import CheckResult
 from tapestry.migration.choice import Choice
 from tapestry.migration.levels import Regions
 from tapestry.migration.merging import Merging, Together, alone, last_good, replaced
-from tapestry.migration.result import Coverage, Finding, Step
+from tapestry.migration.result import Coverage, DriftPoint, Finding, Step
 from tapestry.migration.steps import SetTurnedBad, Steps
 from tapestry.numerics.verdict import Verdict
 from tapestry.placement.executable import Executable
@@ -54,6 +54,7 @@ class Outcome:
     findings: tuple[Finding, ...]
     steps: tuple[Step, ...]
     program_runs: int
+    drift: tuple[DriftPoint, ...] = ()
 
 
 class Migration:
@@ -86,6 +87,7 @@ class Migration:
         #: Input sets that were pinned since the last finding.
         self._seen: set[int] = set()
         self._grows = True
+        self._drift: tuple[DriftPoint, ...] = ()
 
     def run(self) -> Outcome:
         """Replay, offload, merge; then check the end result on every input set.
@@ -113,7 +115,7 @@ class Migration:
             executable.close()
         return Outcome(
             executable.placement, executable, final, coverage, replayed, tuple(self.findings),
-            tuple(self.steps.taken), self.steps.program_runs,
+            tuple(self.steps.taken), self.steps.program_runs, self._drift,
         )  # fmt: skip
 
     def _pin(self, place: int) -> None:
@@ -177,7 +179,9 @@ class Migration:
         while rest:
             part = rest[:stride]
             self.tell("offloading", total - len(rest), total)
-            result = self.steps.step("offload", alone([*good, *part]))
+            # The last stride: everything that moves is on the target, each operator by itself.
+            result = self.steps.step("offload", alone([*good, *part]), drift=len(part) == len(rest))
+            self._drift = result.drift or self._drift
             if result.good:
                 good += part
                 rest = rest[stride:]

@@ -188,6 +188,7 @@ def summarise(program: Program, suite: Suite, outcome: Outcome, targets: Sequenc
         operators=by_operator(entry for entry in outcome.replayed.results if not entry.latent),
         nodes=_records(program, outcome),
         latent=tuple(_latent(entry) for entry in outcome.replayed.latent),
+        drift=outcome.drift,
     )
 
 

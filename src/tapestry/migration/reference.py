@@ -50,12 +50,12 @@ def reference_for(program: Program, inputs: InputSet, wide_tensors: Mapping[str,
         bound = program.bind(call.args, call.kwargs)
         values = start_values(program, bound, state)
         wide: Values = {Ref(name): tensor for name, tensor in {**wide_tensors, **wide_state}.items()}
-        wide.update({Ref(name): _widened(value) for name, value in bound.items()})
+        wide.update({Ref(name): widened(value) for name, value in bound.items()})
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             run_program(program, values)
             torch.manual_seed(SEED)
-            run_program(program, wide, compute=_Oracle(program))
+            run_program(program, wide, compute=Oracle(program))
         state, wide_state = next_state(program, values), next_state(program, wide)
         source, exact = watched(program, values), watched(program, wide)
         found.append(CallReference(source, exact, program_error(source, exact)))
@@ -69,11 +69,12 @@ def watched(program: Program, values: Mapping[Ref, object]) -> tuple[torch.Tenso
     return tuple(cast("torch.Tensor", values[ref]) for ref in refs)
 
 
-def _widened(value: object) -> object:
+def widened(value: object) -> object:
+    """A tensor as the oracle takes it; anything else as it is."""
     return to_oracle_dtype(value) if isinstance(value, torch.Tensor) else value
 
 
-class _Oracle:
+class Oracle:
     """Computes one call in float64; what has no oracle (random numbers) as the source does, then widened."""
 
     def __init__(self, program: Program) -> None:
@@ -104,7 +105,7 @@ class _Oracle:
             **{name: resolve(value, narrow) for name, value in call.kwargs},
         )
         leaves = tuple(cast("Sequence[object]", result)) if call.is_tuple else (result,)
-        return tuple(_widened(leaf) for leaf in leaves)
+        return tuple(widened(leaf) for leaf in leaves)
 
 
 def _tensors_in(value: object) -> list[torch.Tensor]:

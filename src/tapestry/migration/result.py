@@ -81,6 +81,17 @@ class Step(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class DriftPoint(msgspec.Struct, frozen=True):
+    """How far a node's first result is from the oracle's, relative to its largest element: on the target, each operator
+    a region of its own, and on the source. Values flow on from what each gave before.
+    """
+
+    node: str
+    module: str
+    target: float
+    source: float
+
+
 class ProgramSummary(msgspec.Struct, frozen=True):
     """Sizes of the program; ``state`` counts written buffers."""
 
@@ -142,6 +153,8 @@ class MigrationResult(msgspec.Struct, frozen=True):
     operators: tuple[OperatorSummary, ...]
     nodes: tuple[NodeRecord, ...]
     latent: tuple[Latent, ...] = ()
+    #: In program order; empty where not all that moves was ever right at once.
+    drift: tuple[DriftPoint, ...] = ()
     #: The most program runs that finding this many causes should take.
     runs_allowed: int = 0
 

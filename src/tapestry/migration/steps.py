@@ -74,16 +74,23 @@ class Steps:
         """How often the program was run: passes of one input set through all its calls."""
         return self.checker.runs
 
-    def step(self, kind: str, regions: Sequence[Sequence[str]], given: frozenset[str] = frozenset()) -> CheckResult:
+    def step(
+        self,
+        kind: str,
+        regions: Sequence[Sequence[str]],
+        given: frozenset[str] = frozenset(),
+        drift: bool = False,
+    ) -> CheckResult:
         """Check a placement, or take the answer from the journal. SetTurnedBad when it is bad and no set is pinned.
 
-        The source computes the nodes ``given`` for the regions that they lie in.
+        The source computes the nodes ``given`` for the regions that they lie in. With ``drift`` every value that leaves
+        a region is read and compared, too.
         """
         place = self._next_place()
         begin = time.perf_counter()
         key = self._step_key(regions, given, place)
         kept = self._journal.get("step", key, CheckResult) if self._journal else None
-        result = kept or self._run(regions, given, place)
+        result = kept or self._run(regions, given, place, drift)
         self._last = (_cut_of(regions), place, result) if kept is None and result.good and not given else None
         if kept is None and self._journal is not None:
             self._journal.put("step", key, result)
@@ -184,7 +191,7 @@ class Steps:
             self._held.close()
             self._held = None
 
-    def _run(self, regions: Sequence[Sequence[str]], given: frozenset[str], place: int) -> CheckResult:
+    def _run(self, regions: Sequence[Sequence[str]], given: frozenset[str], place: int, drift: bool) -> CheckResult:
         placement = self.placement(regions)
         try:
             executable = until_connected([self._device], lambda: self.builder.build(placement, given))
@@ -193,13 +200,13 @@ class Steps:
         else:
             self.release()
             self._held = executable
-            result = self._checked(executable, [place])
+            result = self._checked(executable, [place], drift)
         self._revive(result)
         return result
 
-    def _checked(self, executable: Executable, places: Sequence[int]) -> CheckResult:
+    def _checked(self, executable: Executable, places: Sequence[int], drift: bool = False) -> CheckResult:
         try:
-            return until_connected([self._device], lambda: self.checker.check(executable, places))
+            return until_connected([self._device], lambda: self.checker.check(executable, places, drift))
         except ConnectionLostError as error:
             return broken(error)
 

@@ -16,7 +16,7 @@ from tapestry.placement.constants import ProgramConstants
 from tapestry.placement.layout import Layout
 from tapestry.placement.placement import Placement
 from tapestry.placement.results import check_arguments, collect
-from tapestry.placement.run import Run, RunLog
+from tapestry.placement.run import Observe, Run, RunLog
 from tapestry.placement.state import KeptState
 from tapestry.program.graph import Ref
 from tapestry.program.interpret import Values
@@ -80,8 +80,10 @@ class Executable:
         """Run once; the result is structured as the model's."""
         return pytree.tree_unflatten(self.run(args, kwargs), self.program.out_spec)
 
-    def run(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[object]:
-        """Run once; the leaves of the result, in order."""
+    def run(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object], observe: Observe | None = None
+    ) -> list[object]:
+        """Run once; the leaves of the result, in order. ``observe`` is given every value that leaves a region."""
         if self._closed:
             raise UsageError("this executable was closed; build the placement again")
         bound = check_arguments(self.program, args, kwargs)
@@ -89,7 +91,7 @@ class Executable:
             self._check_there(entry)
         values: Values = {Ref(name): value for name, value in bound.items()}
         values.update({Ref(name): tensor for name, tensor in self._state.items() if name not in self._away})
-        run = Run(self.layout, self.constants, values, self._away.values())
+        run = Run(self.layout, self.constants, values, self._away.values(), observe)
         self.log = run.log
         staying = {entry.name: entry for entry in self.layout.kept}
         with torch.no_grad():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -41,6 +41,10 @@ class RunLog:
         return self.uploads + self.downloads
 
 
+#: Is given a value and the tensor that it is.
+Observe = Callable[[Ref, torch.Tensor], None]
+
+
 class Run:
     """Runs the steps of a layout on ``values``: inputs and state at the start, also the results at the end.
 
@@ -49,13 +53,19 @@ class Run:
     """
 
     def __init__(
-        self, layout: Layout, constants: ProgramConstants, values: Values, on_device: Iterable[KeptState] = ()
+        self,
+        layout: Layout,
+        constants: ProgramConstants,
+        values: Values,
+        on_device: Iterable[KeptState] = (),
+        observe: Observe | None = None,
     ) -> None:
         self.layout = layout
         self.constants = constants
         self.values = values
         self.log = RunLog()
         self._on_device: dict[Ref, list[int]] = {Ref(entry.name): [entry.where] for entry in on_device}
+        self._observe = observe
         self._waiting: dict[int, list[Command]] = {}
         self._unchecked: dict[str, DeviceStep] = {}
         self._stayed = tuple(self._on_device)
@@ -85,8 +95,11 @@ class Run:
         for entry in self.layout.steps:
             if isinstance(entry, BoundStep):
                 self._on_region(entry)
+                self._seen(entry.step.region.outputs)
             elif isinstance(entry, HostStep):
-                self.values.update(entry.run(self._to_host))
+                found = entry.run(self._to_host)
+                self.values.update(found)
+                self._seen(found)
             else:
                 self._on_source(entry)
         for ref in sorted(self.layout.to_host):
@@ -98,6 +111,11 @@ class Run:
         for step in self._unchecked.values():
             for check in step.checks:
                 check.run(self._to_host(check.index), self.layout.program)
+
+    def _seen(self, refs: Iterable[Ref]) -> None:
+        if self._observe is not None:
+            for ref in refs:
+                self._observe(ref, self._to_host(ref))
 
     def _on_source(self, entry: SourceCalls) -> None:
         for ref in entry.step.reads:

@@ -18,6 +18,7 @@ from tapestry.migration.result import MigrationResult
 from tapestry.numerics.verdict import Verdict
 from tapestry.report import numbers
 from tapestry.report.causes import group_blocked, group_findings
+from tapestry.report.drift import drift_drawing
 from tapestry.report.gauge import gauge
 from tapestry.report.graph import graph_data, place_counts
 from tapestry.report.header import ReportHeader
@@ -55,6 +56,9 @@ def render_migration(result: MigrationResult, header: ReportHeader) -> str:
             ("narrow", timeline(result.steps, _NARROW)),
         ]
         if result.steps
+        else [],
+        drifts=[("wide", drift_drawing(result.drift, _WIDE)), ("narrow", drift_drawing(result.drift, _NARROW))]
+        if result.drift
         else [],
         graph=graph_data(result.nodes),
         places=place_counts(result.nodes),
