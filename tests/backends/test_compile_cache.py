@@ -276,6 +276,25 @@ def test_a_backend_in_this_process(compiler: Compiler) -> None:
         compiler.compile(Here(), graph(), INFO, How("unsupported"))
 
 
+def test_what_a_compiler_forks_off_ends_with_it(folder: Path, log: Path) -> None:
+    with Compiler(CompileCache(folder), workers=1) as compiler:
+        compiler.compile(CompilingBackend(), graph(), INFO, How("fork"))
+        _, forked = map(int, log.read_text().split())
+        os.kill(forked, 0)
+    until = time.monotonic() + 20
+    while _alive(forked) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _alive(forked)
+
+
+def _alive(process: int) -> bool:
+    """Running, and no zombie that nobody has waited for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_a_forgotten_compiler_ends_its_process(folder: Path, log: Path) -> None:
     compiler = Compiler(CompileCache(folder), workers=1)
     compiler.compile(CompilingBackend(), graph(), INFO, How())

@@ -15,7 +15,7 @@ from tapestry.runtime.module import Artifact, Compiled
 
 
 class How(Options, frozen=True):
-    """``act``: work, unsupported, error, raise, abort, exit, hang, print or junk. ``note`` only tells jobs apart."""
+    """``act``: work, unsupported, error, raise, abort, exit, hang, fork, print or junk. ``note`` tells jobs apart."""
 
     act: str = "work"
     note: str = ""
@@ -64,5 +64,10 @@ def _act(act: str) -> None:
         os._exit(3)
     if act == "hang":
         time.sleep(3600)
+    if act == "fork" and (child := os.fork()) == 0:
+        time.sleep(3600)  # as one that was forked beside a lock that somebody held
+    elif act == "fork":
+        with open(os.environ["TAPESTRY_TEST_LOG"], "a", encoding="utf-8") as file:
+            file.write(f"{child}\n")
     if act == "print":
         os.write(1, b"warnings on standard output\n" * 1000)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
+import signal
 import struct
 import sys
 import threading
 import time
-from typing import BinaryIO, cast
+from typing import BinaryIO, NoReturn, cast
 
 import msgspec
 
@@ -98,7 +99,15 @@ def _end_with(parent: int) -> None:
     """End this process when its parent is gone, also in the middle of a job."""
     while os.getppid() == parent:
         time.sleep(1.0)
-    os._exit(1)
+    _end_all(1)
+
+
+def _end_all(code: int) -> NoReturn:
+    """End this process with all that a compiler has forked off it: such a child may wait for a lock for ever."""
+    if os.getpid() == os.getpgrp():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
+    os._exit(code)
 
 
 def main() -> None:
@@ -120,6 +129,7 @@ def main() -> None:
         reply = msgspec.msgpack.encode(answer(job))
         faulthandler.cancel_dump_traceback_later()
         write_frame(out, reply)
+    _end_all(0)
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ class _Child:
             self._closed = True
             process = self._process
         if process is not None:
-            process.kill()
+            _kill(process)
             process.wait()
 
     def dispose(self) -> None:
@@ -269,7 +269,7 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
 def _expire(process: subprocess.Popen[bytes], late: threading.Event) -> Callable[[], None]:
     def expire() -> None:
         late.set()
-        process.kill()
+        _kill(process)
 
     return expire
 
@@ -279,8 +279,15 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
     try:
         return process.wait(timeout=5)
     except subprocess.TimeoutExpired:
-        process.kill()
+        _kill(process)
         return process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that has not been waited for, with all that it has forked: it leads a group of its own."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _exit_words(code: int) -> str:
