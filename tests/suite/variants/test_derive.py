@@ -7,6 +7,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._ops import OpOverload
 
 from tapestry.suite.variants.call import Kind, OpCall, Variant
 from tapestry.suite.variants.derive import Budget, Source, derive, make
@@ -233,7 +234,7 @@ def test_boundaries_may_be_truth_values() -> None:
         (aten.sum.dim_IntList, (torch.ones(3, 5), [1]), True),
         (aten.sum.default, (torch.ones(3, 5, dtype=torch.int64),), False),
         (aten.relu.default, (torch.ones(3, 5),), False),
-        (aten._softmax.default, (torch.ones(3, 5), 1, False), False),
+        (aten._softmax.default, (torch.ones(3, 5), 1, False), False),  # noqa: SLF001
     ],
     ids=str,
 )
