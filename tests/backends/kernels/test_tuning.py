@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tapestry.backends.kernels import tuning
 from tapestry.backends.kernels.backend import Kernels
 from tapestry.backends.kernels.schedule import FAMILIES, KernelOptions
 from tapestry.errors import DeviceError, DeviceLostError
@@ -26,9 +25,11 @@ class Adapter:
         self.info = DeviceInfo("webgpu", "webgpu:0", "a table", "driver 1", LIMITS, dtypes, features)
         self.generation = 0
         self.seconds = {False: alone, True: shared}
+        self.large = alone
         self.error: Exception | None = None
         self.timed = 0
         self._shares: dict[int, bool] = {}
+        self._large: dict[int, bool] = {}
         self.held = 0
 
     def alloc(self, nbytes: int) -> Buffer:
@@ -45,25 +46,21 @@ class Adapter:
         assert isinstance(module, KernelModule)
         loaded = Loaded(len(self._shares), module.digest)
         self._shares[loaded.id] = "var<workgroup>" in module.source
+        many = any(f"array<f32, {sums}>" in module.source for sums in (128, 256))
+        self._large[loaded.id] = many and not self._shares[loaded.id]
         return loaded
 
     def unload(self, loaded: Loaded) -> None:
         del loaded
 
-    def submit(self, commands: Sequence[Command]) -> None:
-        (launch,) = commands
-        assert isinstance(launch, Launch)
-        if self.error is not None and self._shares[launch.loaded.id]:
-            raise self.error
-
-    def sync(self) -> None:
-        return
-
     def time(self, commands: Sequence[Command], repeats: int) -> list[float]:
         self.timed += 1
         (launch,) = commands
         assert isinstance(launch, Launch)
-        return [self.seconds[self._shares[launch.loaded.id]]] * repeats
+        if self.error is not None and self._shares[launch.loaded.id]:
+            raise self.error
+        seconds = self.seconds[self._shares[launch.loaded.id]]
+        return [self.large if self._large[launch.loaded.id] else seconds] * repeats
 
     def restart(self) -> None:
         self.generation += 1
@@ -170,11 +167,23 @@ def test_a_schedule_that_loses_the_device_is_not_taken() -> None:
     assert device.generation == len(FAMILIES)
 
 
-def test_large_tiles_are_not_tried_where_building_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "_BUILD", 0.0)
-    device = Adapter(1e-3, 5e-3)
-    assert settled(device)["matmul"] == "invocation"
-    assert "large not used (the small one took" in Kernels().remarks(device)
+@pytest.mark.parametrize(
+    ("features", "loops", "wanted"),
+    [
+        (frozenset({"software"}), 0, "large"),
+        (frozenset({"software"}), 65_535, "workgroup"),
+        (frozenset[str](), 0, "workgroup"),
+    ],
+)
+def test_large_tiles_are_tried_where_they_may_pay(features: frozenset[str], loops: int, wanted: str) -> None:
+    device = Adapter(5e-3, 3e-3, features)
+    device.large = 1e-3
+    device.info = msgspec.structs.replace(
+        device.info, limits=msgspec.structs.replace(device.info.limits, max_loop_iterations=loops)
+    )
+    found = settled(device, KernelOptions(matvec="invocation", rows="invocation", attention="invocation"))
+    assert found["matmul"] == wanted
+    assert ("large not used" in Kernels().remarks(device)) is (wanted != "large")
 
 
 def test_a_folder_that_cannot_be_written_costs_measuring_again(tmp_path: Path) -> None:

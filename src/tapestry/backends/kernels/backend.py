@@ -42,7 +42,8 @@ class Kernels(Backend):
     def rules(self) -> Sequence[Rule]:
         patterns = [entry.pattern for device in LANGUAGES for entry in kernels_for(device)]
         # What a kernel for one call says of a call tells more than what one says that takes its neighbours too.
-        return tuple(sorted(patterns, key=lambda pattern: len(pattern.calls)))
+        patterns.sort(key=lambda pattern: len(pattern.calls))
+        return tuple(patterns)
 
     def options(self) -> Sequence[Options]:
         return (KernelOptions(),)
@@ -130,14 +131,19 @@ def _assembled(entry: Kernel, dispatch: Dispatch, view: MatchView, graph: Graph,
     tensors = [_declared(spec.spec, info) for spec in graph.inputs]
     tensors += [_declared(graph.spec(ref), info) for ref in graph.outputs]
     places = _places(entry, view, graph)
-    unknown = [name for name in dispatch.bindings if name not in places]
+    unknown = [
+        name for name in (*dispatch.bindings, *dispatch.updates, *dispatch.updates.values()) if name not in places
+    ]
     if unknown:
         raise CompileError(f"kernel {entry.name} binds {unknown[0]!r}; it can bind {', '.join(sorted(places))}")
     unwritten = {f"out{k}" for k in range(len(graph.outputs))} - {_plain(name) for name in dispatch.bindings}
     if unwritten:
         raise CompileError(f"kernel {entry.name} binds no buffer for its result {sorted(unwritten)[0]}")
     first_output = len(graph.inputs)
-    access = "".join("w" if places[name] >= first_output else "r" for name in dispatch.bindings)
+    access = "".join(
+        "r" if places[name] < first_output else "x" if name in dispatch.updates else "w" for name in dispatch.bindings
+    )
+    updates = tuple((places[name] - first_output, places[given]) for name, given in dispatch.updates.items())
     module = KernelModule(
         LANGUAGES[info.kind],
         _with_constants(dispatch.source, dispatch.constants, info.kind),
@@ -159,6 +165,7 @@ def _assembled(entry: Kernel, dispatch: Dispatch, view: MatchView, graph: Graph,
         outputs=tuple(range(first_output, len(tensors))),
         launches=(launch,),
         constants=constants,
+        updates=updates,
     )
 
 

@@ -36,6 +36,8 @@ class Dispatch:
     (bool as bytes, 16-bit floats as ushort bits where the device has no such arithmetic). ``groups`` counts
     workgroups, ``workgroup`` invocations, each with up to three dimensions. ``constants`` are put before the source
     as macros (OpenCL, CUDA) or ``const`` declarations (WGSL). ``options`` go to the device's compiler.
+    ``updates`` names, for a result that the kernel changes in place, the capture whose content it begins as: where
+    nothing else reads that later, it is changed where it is, and copied first otherwise.
     """
 
     source: str
@@ -45,6 +47,7 @@ class Dispatch:
     workgroup: tuple[int, ...] = (1,)
     constants: Mapping[str, int | float] = field(default_factory=dict[str, "int | float"])
     options: str = ""
+    updates: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 Writer = Callable[[MatchView], Dispatch]

@@ -16,7 +16,11 @@ from tapestry.errors import UsageError
 
 #: Device kind → the modules whose import declares the kernels that ship.
 _SHIPPED: dict[str, tuple[str, ...]] = {
-    "opencl": ("tapestry.backends.kernels.opencl.elementwise", "tapestry.backends.kernels.opencl.reductions"),
+    "opencl": (
+        "tapestry.backends.kernels.opencl.elementwise",
+        "tapestry.backends.kernels.opencl.reductions",
+        "tapestry.backends.kernels.opencl.rows",
+    ),
     "webgpu": (
         "tapestry.backends.kernels.webgpu.attention",
         "tapestry.backends.kernels.webgpu.elementwise",
@@ -24,6 +28,7 @@ _SHIPPED: dict[str, tuple[str, ...]] = {
         "tapestry.backends.kernels.webgpu.products",
         "tapestry.backends.kernels.webgpu.reductions",
         "tapestry.backends.kernels.webgpu.rms_norm",
+        "tapestry.backends.kernels.webgpu.rows",
         "tapestry.backends.kernels.webgpu.softmax",
     ),
 }

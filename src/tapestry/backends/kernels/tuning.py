@@ -7,7 +7,6 @@ again. Not here: the schedules (schedule), and using the choice (backend).
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
@@ -30,9 +29,6 @@ _FORMAT = 1
 _REPEATS = 5
 #: A schedule this many times as slow as the fastest one may be so by chance.
 _NEARLY = 1.2
-#: The large schedule has four times as many sums in an invocation, and registers are given out in the square of their
-#: number: where the small one takes longer than this to build (seconds), the large one is not tried.
-_BUILD = 0.4
 
 aten = torch.ops.aten
 _Shape = tuple[int, ...]
@@ -104,8 +100,11 @@ def _candidates(info: DeviceInfo, compile_with: CompileWith) -> dict[str, dict[s
     """Family → schedule → what is compiled for it, or why it is not."""
     found: dict[str, dict[str, Compiled | str]] = {}
     for family in FAMILIES:
-        kinds: tuple[Kind, ...] = ("invocation", "workgroup", "large") if family == "matmul" else KINDS
+        kinds: tuple[Kind, ...] = (*KINDS, "large") if family == "matmul" else KINDS
         for kind in kinds:
+            if kind == "large" and (reason := _too_large(info)):
+                found.setdefault(family, {})[kind] = reason
+                continue
             try:
                 compiled = compile_with(_graph(family), info, msgspec.convert({family: kind}, KernelOptions))
                 check_limits(compiled, info)
@@ -114,6 +113,15 @@ def _candidates(info: DeviceInfo, compile_with: CompileWith) -> dict[str, dict[s
             else:
                 found.setdefault(family, {})[kind] = compiled
     return found
+
+
+def _too_large(info: DeviceInfo) -> str:
+    """Why the large schedule is not tried, known beforehand since trying would cost what it is to save."""
+    if "software" not in info.features:
+        return "256 sums are more than a graphics processor has registers for"
+    if info.limits.max_loop_iterations:  # Mesa's, which compile by LLVM
+        return "this adapter takes ten seconds to build each kernel of that size"
+    return ""
 
 
 def _graph(family: Family) -> Graph:
@@ -159,30 +167,23 @@ def _write(file: Path, entry: Measured) -> None:
 
 def _time_family(device: Device, kinds: Mapping[str, Compiled | str]) -> dict[str, Timed]:
     found: dict[str, Timed] = {}
-    built = 0.0
     for kind, compiled in kinds.items():
         if isinstance(compiled, str):
             found[kind] = Timed(reason=compiled)
             continue
-        if kind == "large" and built > _BUILD:
-            found[kind] = Timed(reason=f"the small one took {built:.1f} s to build, the limit is {_BUILD:g} s")
-            continue
         try:
-            found[kind], seconds = _time(device, compiled)
+            found[kind] = _time(device, compiled)
         except TapestryError as error:
             found[kind] = Timed(reason=str(error))
             if isinstance(error, DeviceLostError):
                 device.restart()
-        else:
-            built = seconds if kind == "invocation" else built
     return found
 
 
-def _time(device: Device, compiled: Compiled) -> tuple[Timed, float]:
-    """What the kernel takes, on zeros, and how long it took to build, with its first run."""
+def _time(device: Device, compiled: Compiled) -> Timed:
+    """What the kernel takes, on zeros."""
     assert isinstance(compiled.module, KernelModule)
     buffers: list[Buffer] = []
-    begin = time.perf_counter()
     loaded = device.load(compiled.module)
     try:
         for tensor in compiled.tensors:
@@ -193,10 +194,7 @@ def _time(device: Device, compiled: Compiled) -> tuple[Timed, float]:
                    launch.grid, launch.block)
             for launch in compiled.launches
         ]  # fmt: skip
-        device.submit(launches)
-        device.sync()
-        built = time.perf_counter() - begin
-        return Timed(min(device.time(launches, _REPEATS))), built
+        return Timed(min(device.time(launches, _REPEATS)))
     finally:
         for buffer in buffers:
             device.free(buffer)
