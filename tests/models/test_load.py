@@ -32,7 +32,7 @@ def test_a_factory_of_consecutive_calls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("nothing", r"demo:minilm, zoo:NAME, hf:DIR, FILE\.pt2 or FILE\.py:FACTORY, got 'nothing'"),
+        ("nothing", r"demo:minilm, demo:smollm2, zoo:NAME, hf:DIR, FILE\.pt2 or FILE\.py:FACTORY, got 'nothing'"),
         ("", "expected a model as"),
         ("demo:other", "got 'demo:other'"),
         ("model.pt", r"got 'model\.pt'"),

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 
 def load(name: str, trust_pickle: bool = False) -> LoadedModel:
-    """The model called ``name``; says so when it is in training mode and that makes a difference."""
+    """The model called ``name``; says what is to know about it, as that training mode makes a difference."""
     from tapestry.models.load import differs_in_training, load_model
 
     loaded = load_model(name, trust_pickle)
     if differs_in_training(loaded):
         err.print(f"note: {name} is in training mode (dropout, batch norm); return module.eval() for inference")
+    if loaded.note:
+        err.print(f"note: {loaded.note}")
     return loaded
 
 

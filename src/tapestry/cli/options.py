@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-MODELS = "demo:minilm, zoo:NAME, hf:DIR, FILE.pt2 or FILE.py:FACTORY."
+MODELS = "demo:minilm, demo:smollm2, zoo:NAME, hf:DIR, FILE.pt2 or FILE.py:FACTORY."
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS, show_default=False)]
 TrustPickle = Annotated[
     bool, typer.Option("--trust-pickle", help="Unpickle a .pt2 file that needs it: runs whatever code it holds.")

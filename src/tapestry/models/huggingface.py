@@ -18,13 +18,15 @@ import torch
 
 from tapestry.errors import EnvironmentProblem, FormatError, UsageError
 from tapestry.extras import missing
-from tapestry.models.huggingface_inputs import default_inputs
+from tapestry.models.huggingface_inputs import default_inputs, generates_text, positions, reading
 from tapestry.models.loaded import LoadedModel
 from tapestry.program.inputs import InputSet
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".pkl")
 _FACTORY = "load it in a factory of your own instead: FILE.py:FACTORY"
 _JSON_LIMIT = 1 << 26
+#: Positions of a language model's cache.
+LENGTH = 128
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,9 @@ class Source:
 def load_huggingface(place: str) -> LoadedModel:
     """The model in a directory (config.json and safetensors, or one GGUF file), or in a GGUF file named directly.
 
-    The class is the one that the config names, else the model type's own. Inputs are a few sentences where there is a
-    tokenizer, else token ids or images drawn from a fixed generator. Raises UsageError for a directory that is
+    The class is the one that the config names, else the model type's own. A causal language model becomes a
+    CachedDecoder, unless its memory is of another kind (``note`` then says so). Inputs are a few sentences where there
+    is a tokenizer, else token ids or images drawn from a fixed generator. Raises UsageError for a directory that is
     missing, incomplete, of an unknown type, or that would need code or pickles of its own; FormatError for damaged
     weights; EnvironmentProblem without transformers.
     """
@@ -55,9 +58,26 @@ def load_huggingface(place: str) -> LoadedModel:
         config = _read_config(transformers, source)
         model = _read_model(transformers, source, config)
         model.eval().requires_grad_(False)
+        note = ""
+        if generates_text(model):
+            try:
+                return _language_model(f"hf:{place}", model, source)
+            except Exception as error:
+                note = f"{place} is read in one go, without a cache of keys and values: {_words(error)}"
         calls = default_inputs(model, source.folder, source.gguf)
     _try(model, calls, place)
-    return LoadedModel(f"hf:{place}", model, calls)
+    return LoadedModel(f"hf:{place}", model, calls, note=note)
+
+
+def _language_model(name: str, model: Any, source: Source) -> LoadedModel:
+    """A causal language model with its cache in buffers; whatever keeps its class from that is raised."""
+    from tapestry.models.decoding import CachedDecoder, check_decoder
+    from tapestry.models.language import language_model
+
+    texts, prompts = reading(model, source.folder, source.gguf)
+    decoder = CachedDecoder(model, min(LENGTH, positions(model.config.get_text_config())))
+    check_decoder(decoder, model, texts[0][: decoder.length])
+    return language_model(name, model, decoder, texts, prompts)
 
 
 # -- the directory, before anything is loaded

@@ -53,7 +53,7 @@ def default_inputs(model: Any, folder: Path, gguf: str) -> tuple[InputSet, ...]:
 def _texts(model: Any, folder: Path, gguf: str, generator: torch.Generator) -> list[dict[str, object]]:
     text_config = model.config.get_text_config()
     vocabulary = int(text_config.vocab_size)
-    longest = min(_positions(text_config), 1 << 30)
+    longest = min(positions(text_config), 1 << 30)
     tokenizer = _tokenizer(folder, gguf)
     if model.config.is_encoder_decoder:
         calls = _sentences(tokenizer, vocabulary, min(SENTENCE, longest), generator)
@@ -70,7 +70,30 @@ def _texts(model: Any, folder: Path, gguf: str, generator: torch.Generator) -> l
     return _sentences(tokenizer, vocabulary, min(SENTENCE, longest), generator)
 
 
-def _positions(config: Any) -> int:
+def generates_text(model: Any) -> bool:
+    """Whether a model is a causal language model: text in, the next token's logits out."""
+    return model.main_input_name == "input_ids" and not model.config.is_encoder_decoder and _predicts_next(model)
+
+
+def reading(model: Any, folder: Path, gguf: str) -> tuple[list[list[int]], list[list[int]]]:
+    """What a causal language model reads: texts of PROMPT tokens, and prompts that it is to continue.
+
+    Prompts go through the chat template where there is one. Without a tokenizer, ids are drawn from a fixed generator.
+    """
+    text_config = model.config.get_text_config()
+    tokenizer = _tokenizer(folder, gguf)
+    length = min(PROMPT, positions(text_config))
+    rows = _prompts(tokenizer, int(text_config.vocab_size), length, torch.Generator().manual_seed(SEED))
+    texts = [cast("torch.Tensor", row["input_ids"])[0].tolist() for row in rows[:3]]
+    if tokenizer is None or not tokenizer.chat_template:
+        return texts, texts
+    messages = [[{"role": "user", "content": sentence}] for sentence in SENTENCES[:3]]
+    return texts, [
+        tokenizer.apply_chat_template(entry, add_generation_prompt=True, return_dict=False) for entry in messages
+    ]
+
+
+def positions(config: Any) -> int:
     """The longest input, in tokens; RoBERTa's positions start after the padding token's."""
     found = getattr(config, "max_position_embeddings", None)
     if not isinstance(found, int) or found <= 0:
@@ -84,12 +107,12 @@ def _predicts_next(model: Any) -> bool:
 
 def _prompts(tokenizer: Any, vocabulary: int, length: int, generator: torch.Generator) -> list[dict[str, object]]:
     """A prefill without padding or cache: ids [1, length]."""
-    if tokenizer is None:
+    read = [] if tokenizer is None else [tokenizer(text)["input_ids"][:length] for text in SENTENCES]
+    shortest = min((len(row) for row in read), default=0)
+    if shortest:
+        rows = [torch.tensor([row[:shortest]], dtype=torch.int64) for row in read]
+    else:  # no tokenizer, or one that makes nothing of English
         rows = [torch.randint(0, vocabulary, (1, length), generator=generator) for _ in SENTENCES]
-    else:
-        rows = [torch.tensor([tokenizer(text)["input_ids"][:length]], dtype=torch.int64) for text in SENTENCES]
-        shortest = min(row.shape[1] for row in rows)
-        rows = [row[:, :shortest] for row in rows]
     return [{"input_ids": row, "use_cache": False} for row in rows]
 
 

@@ -18,13 +18,13 @@ from tapestry.errors import UsageError
 from tapestry.models.loaded import LoadedModel
 from tapestry.program.inputs import CallArgs, InputSet
 
-_FORMS = "demo:minilm, zoo:NAME, hf:DIR, FILE.pt2 or FILE.py:FACTORY"
+_FORMS = "demo:minilm, demo:smollm2, zoo:NAME, hf:DIR, FILE.pt2 or FILE.py:FACTORY"
 
 
 def load_model(name: str, trust_pickle: bool = False) -> LoadedModel:
     """The model called ``name``.
 
-    ``demo:minilm`` and ``zoo:NAME`` come with Tapestry. ``hf:DIR`` is a Hugging Face directory and ``FILE.pt2`` what
+    The demos and ``zoo:NAME`` come with Tapestry. ``hf:DIR`` is a Hugging Face directory and ``FILE.pt2`` what
     torch.export.save wrote; neither runs code from the files, unless ``trust_pickle`` lets a .pt2 file be unpickled.
     ``FILE.py:FACTORY`` names a function without arguments that returns ``(module, args)`` or
     ``(module, args, kwargs)``; a list of argument tuples in place of ``args`` means consecutive calls. Loading runs
@@ -35,6 +35,10 @@ def load_model(name: str, trust_pickle: bool = False) -> LoadedModel:
         from tapestry.models.minilm import load_minilm
 
         return load_minilm()
+    if name == "demo:smollm2":
+        from tapestry.models.smollm2 import load_smollm2
+
+        return load_smollm2()
     if name.startswith("zoo:"):
         from tapestry.models.zoo.registry import load_zoo
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import structs
 
 from tapestry.cli import options
 from tapestry.cli.console import block, number, out, percent, progress, size, table
@@ -90,7 +91,8 @@ def migrate(
         facts = loaded.compare(loaded.module, moved.executable) if loaded.compare is not None else ()
         if output is not None:
             moved.placement.save(output)
-        result = moved.result
+        counts = next((dict(fact.tokens) for fact in facts if fact.tokens is not None), None)
+        result = structs.replace(moved.result, check=structs.replace(moved.result.check, tokens=counts))
     document = MigrateDocument(
         **{name: getattr(result, name) for name in result.__struct_fields__},
         command="migrate",
