@@ -72,6 +72,7 @@ WGSL: dict[str, Function] = {
     "atan": Function(torch.atan, _ulps(4096)),
     "tanh": Function(torch.tanh, _absolute(1e-5)),
     "cosh": Function(torch.cosh, lambda y, x: (5 + 2 * x.abs()) * ulp(y)),
+    "expm1": Function(torch.expm1, lambda y, x: (5 + 2 * x.abs()) * ulp(y)),
     "sqrt": Function(torch.sqrt, _ulps(4.5)),
     "rsqrt": Function(torch.rsqrt, _ulps(2)),
     "reciprocal": Function(torch.reciprocal, _ulps(2.5)),

@@ -46,7 +46,7 @@ from tapestry.suite.variants.call import Kind
 from tapestry.suite.verdicts import CaseResult, ReplayResult
 
 #: Raised whenever a verdict of the same results may change.
-_JUDGING = 3
+_JUDGING = 4
 
 Progress = Callable[[str, int, int], None]
 
