@@ -6,6 +6,7 @@ Logits are compared within 1e-4 of the largest: the same float32 sums as in eage
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.huggingface_files import TINY_LLAMA, build, save, save_word_tokenizer
+from tapestry.cli import main
 from tapestry.errors import InputError, UsageError
 from tapestry.models.load import load_model
 from tapestry.models.loaded import LoadedModel
@@ -263,3 +265,20 @@ def test_a_model_that_attends_in_another_way_is_refused() -> None:
     other = build("LlamaForCausalLM", "LlamaConfig", **{**LLAMA, "rms_norm_eps": 0.5})
     with pytest.raises(decoding.NotCachedError, match=r"other logits with a static cache than without: .* of"):
         decoding.check_decoder(decoding.CachedDecoder(other, 32), llama(), PROMPTS[1])
+
+
+@pytest.mark.slow
+def test_a_migration_counts_the_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``check.tokens`` of the JSON, from a model that moves as a whole to another device."""
+    save(tmp_path / "model", *CACHED["llama"][:2], **{**CACHED["llama"][2], "num_hidden_layers": 1})
+    path = tmp_path / "migrate.json"
+    command = ["migrate", f"hf:{tmp_path / 'model'}", "--to", "cpu", "--backend", "eager", "--json", str(path)]
+    monkeypatch.setattr("sys.argv", ["tapestry", *command, "--journal", str(tmp_path / "journal")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    document = json.loads(path.read_text())
+    assert document["check"]["good"]
+    assert document["check"]["tokens"] == {"prompts": 3, "compared": 96, "equal": 96, "ties": 0}
+    assert document["coverage"]["compute_nodes"] == 1.0
+    assert document["program"]["state"] == 2
