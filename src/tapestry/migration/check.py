@@ -63,7 +63,7 @@ class Checker:
         self.program = program
         self.inputs = tuple(inputs)
         self.runs = 0
-        #: Values, and their bytes, moved between source and target in all runs.
+        #: Values, and their bytes, moved between source and target in the last call.
         self.transfers = 0
         self.transfer_bytes = 0
         self._references: dict[int, Reference] = {}
@@ -105,8 +105,8 @@ class Checker:
         for number, (call, expected) in enumerate(zip(self.inputs[place].calls, reference, strict=True)):
             watch = Drift(self.program, call, self._wide_tensors) if drift and number == 0 else None
             got = run_watched(executable, call.args, dict(call.kwargs), watch.see if watch else None)
-            self.transfers += executable.log.transfers
-            self.transfer_bytes += executable.log.upload_bytes + executable.log.download_bytes
+            self.transfers = executable.log.transfers
+            self.transfer_bytes = executable.log.upload_bytes + executable.log.download_bytes
             error = program_error(got, expected.oracle)
             bound = program_bound(expected.source_error.max_rel_error)
             good = error.max_rel_error <= bound
@@ -171,8 +171,9 @@ def run_watched(
         leaves = executable.run(args, kwargs, observe)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     bound = executable.program.bind(args, kwargs)
-    state = [executable.state.get(entry.name, bound.get(entry.name)) for entry in executable.program.state]
-    return (*tensors, *(cast("torch.Tensor", entry).clone() for entry in state))
+    kept = executable.snapshot()
+    written = [entry.name for entry in executable.program.state]
+    return (*tensors, *(kept[name] if name in kept else cast("torch.Tensor", bound[name]).clone() for name in written))
 
 
 def together(results: Sequence[CheckResult]) -> CheckResult:

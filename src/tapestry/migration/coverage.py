@@ -22,7 +22,7 @@ def forget_launches(executable: Executable) -> None:
 
 
 def measure_coverage(executable: Executable, calls: int, transfers: int, transfer_bytes: int) -> Coverage:
-    """Coverage from what was launched since ``forget_launches``, in so many calls and with so many transfers.
+    """Coverage from what was launched since ``forget_launches`` in so many calls; the last took so many transfers.
 
     A region whose launches the log does not show does not count as run.
     """
@@ -47,8 +47,8 @@ def measure_coverage(executable: Executable, calls: int, transfers: int, transfe
             sum(work[node_id].nbytes for node_id in compute if node_id in ran),
             sum(entry.nbytes for entry in work.values()),
         ),
-        transfers=transfers // calls,
-        transfer_bytes=transfer_bytes // calls,
+        transfers=transfers,
+        transfer_bytes=transfer_bytes,
         launches=sum(counts.values()) // calls,
         compute_total=len(compute),
         compute_on_target=sum(node_id in ran for node_id in compute),

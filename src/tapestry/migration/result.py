@@ -11,7 +11,8 @@ from tapestry.suite.verdicts import OperatorSummary
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """Fractions (0 to 1) of the program that ran on the target, and ``transfers``: values moved per run.
+    """Fractions (0 to 1) of the program that ran on the target, and ``transfers``: values moved in the last call of an
+    input set, when what stays on the target is there.
 
     Nodes count when the driver's launch log shows their region; ``flops`` and ``bytes`` weigh compute nodes.
     """

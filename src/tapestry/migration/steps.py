@@ -146,14 +146,11 @@ class Steps:
 
         def count() -> tuple[CheckResult, Coverage | None]:
             forget_launches(executable)
-            moved, nbytes = self.checker.transfers, self.checker.transfer_bytes
             result = self.checker.check(executable, [place])
             if not result.good:
                 return result, None
             calls = len(self.checker.inputs[place].calls)
-            return result, measure_coverage(
-                executable, calls, self.checker.transfers - moved, self.checker.transfer_bytes - nbytes
-            )
+            return result, measure_coverage(executable, calls, self.checker.transfers, self.checker.transfer_bytes)
 
         try:
             return until_connected([self._device], count)

@@ -56,6 +56,13 @@ class Executable:
             del self._away[entry.name]
         return self._state
 
+    def snapshot(self) -> dict[str, torch.Tensor]:
+        """Copies of what ``state`` has; what stays on a device is left there. Errors as ``state``."""
+        away = self._away
+        return {
+            name: self._fetched(away[name]) if name in away else tensor.clone() for name, tensor in self._state.items()
+        }
+
     def _fetched(self, entry: KeptState) -> torch.Tensor:
         self._check_there(entry)
         device, buffers = self.layout.device_of[entry.where], self.layout.states[entry.where]
