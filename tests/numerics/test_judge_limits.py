@@ -487,3 +487,21 @@ def test_operands_that_a_kernel_does_not_check_are_judged() -> None:
     right = call[0](*args)[0]
     assert judged(call, (right, *[torch.zeros(0)] * 2)).verdict == Verdict.PASS
     assert judged(call, (right * 1.01, *[torch.zeros(0)] * 2)).verdict == Verdict.FAIL
+
+
+def test_an_interpolation_beside_an_infinity_is_open_and_elsewhere_is_not() -> None:
+    x = seeded(1, 4, 4).reshape(1, 1, 4, 4)
+    x[0, 0, 0, :2] = -torch.inf
+    call: Call = (aten.upsample_bilinear2d.vec, (x, [8, 8], False, None), {})
+    right = aten.upsample_bilinear2d.vec(x, [8, 8], False, None)
+    open_places = ~torch.isfinite(right)
+    assert bool(open_places.any())
+    assert not bool(open_places.all())
+    assert judged(call, torch.where(open_places, torch.nan, right)).verdict == Verdict.PASS
+    wrong = torch.where(open_places, right, right + 0.01)
+    assert judged(call, wrong).verdict == Verdict.FAIL
+    assert judged(call, torch.full_like(right, -torch.inf)).verdict == Verdict.FAIL
+    x[0, 0, 0, :2] = torch.nan
+    right = aten.upsample_bilinear2d.vec(x, [8, 8], False, None)
+    assert judged(call, right).verdict == Verdict.PASS
+    assert judged(call, right.nan_to_num()).verdict == Verdict.FAIL

@@ -33,6 +33,11 @@ _NORMS = {
 _WRITES = {"scatter": "src", "index_put": "values", "_unsafe_index_put": "values", "_index_put_impl": "values",
            "index_copy": "source", "put": "source"}  # fmt: skip
 
+#: Linear and cubic resizing and sampling.
+_INTERPOLATIONS = names("""
+    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa
+    _upsample_bicubic2d_aa grid_sampler grid_sampler_2d grid_sampler_3d""")
+
 #: Results that no specification fixes, by index: signs and phases of vectors, order of eigenvalues, bookkeeping.
 _FREE_RESULTS: dict[str, tuple[tuple[int, ...], str]] = {
     "_linalg_eigh": ((1,), "eigenvectors are defined up to a factor"),
@@ -75,6 +80,8 @@ def undefined_positions(facts: CallFacts, declared: torch.dtype) -> tuple[Tensor
         return _near_ties(facts)
     if facts.name in _NORMS:
         return _infinite_parameters(facts)
+    if facts.name in _INTERPOLATIONS:
+        return _beside_infinities(facts)
     if facts.name in _WRITES:
         return _written_twice(facts)
     if facts.name in _SHIFTS:
@@ -125,6 +132,17 @@ def _infinite_parameters(facts: CallFacts) -> tuple[Tensor, str] | None:
         infinite = torch.isinf(parameter).reshape(shape)
         found = infinite if found is None else found | infinite
     return None if found is None else (found, "with an infinite parameter it depends on the order of the steps")
+
+
+def _beside_infinities(facts: CallFacts) -> tuple[Tensor, str] | None:
+    """Between a and b, (1 - w) a + w b and a + w (b - a) give an infinity here and a NaN there."""
+    value = facts.tensor("input") if facts.tensor("self") is None else facts.tensor("self")
+    if value is None or not value.is_floating_point() or not bool(torch.isinf(value).any()):
+        return None
+    (exact,) = facts.run_wide(lambda tensor: tensor, lambda number: number)
+    if exact is None:
+        return None
+    return _found(~torch.isfinite(exact), "an interpolation beside an infinity depends on the order of the steps")
 
 
 def _written_twice(facts: CallFacts) -> tuple[Tensor, str] | None:
