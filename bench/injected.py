@@ -23,7 +23,7 @@ import torch
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import get_backend
 from tapestry.migration.choice import Choice
-from tapestry.migration.engine import Migration, make_target
+from tapestry.migration.engine import Migration
 from tapestry.migration.merging import alone, last_good
 from tapestry.migration.migrate import runs_allowed
 from tapestry.migration.steps import Steps
@@ -171,7 +171,7 @@ def main() -> None:
             for draw in range(options.draws):
                 faulty = Platform(program, drawn(program, count, draw), f"{count} {draw}")
                 device = open_in_process("cpu")
-                target = make_target(Resident(device), get_backend("eager"), compiler, faulty=faulty)
+                target = Target.of(Resident(device), get_backend("eager"), compiler, faulty=faulty)
                 ways: dict[str, Callable[[], Found]] = {
                     "migration": lambda target=target: migration(target, program, sets, suite),
                     "one by one": lambda target=target: one_by_one(target, program, sets),

@@ -16,7 +16,7 @@ import pytest
 
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import default_backend, ready_backends
-from tapestry.migration.engine import Migration, make_target
+from tapestry.migration.engine import Migration
 from tapestry.program.capture import capture
 from tapestry.program.inputs import as_input_sets
 from tapestry.runtime.open import open_device
@@ -53,7 +53,7 @@ def targets(request: pytest.FixtureRequest) -> Iterator[list[Target]]:
     resident = Resident(open_device(request.param))
     names = default_backend(resident.device.info.kind)
     with Compiler() as compiler:
-        yield [make_target(resident, backend, compiler) for backend in ready_backends(names)]
+        yield [Target.of(resident, backend, compiler) for backend in ready_backends(names)]
     resident.device.close()
 
 

@@ -7,7 +7,7 @@ import torch
 from support.eager_device import EagerMockDevice
 from support.faulty_backend import Fault, FaultyBackend
 from tapestry.backends.compiler import Compiler
-from tapestry.migration.engine import Migration, make_target
+from tapestry.migration.engine import Migration
 from tapestry.migration.migrate import summarise
 from tapestry.migration.result import MigrationResult
 from tapestry.program.capture import capture
@@ -15,6 +15,7 @@ from tapestry.program.inputs import as_input_sets
 from tapestry.runtime.resident import Resident
 from tapestry.suite.carve import carve
 from tapestry.suite.derived import SAME_KEY, admitting, with_variants
+from tapestry.suite.on_target import Target
 from tapestry.suite.variants.derive import Budget
 
 
@@ -28,7 +29,7 @@ def moved(fault: Fault, *values: float, nonfinite: bool = False) -> MigrationRes
     program = capture(model, sets[0].calls[0].args)
     suite = with_variants(carve(program, sets), Budget(cases=48), SAME_KEY)
     with Compiler() as compiler:
-        targets = [make_target(Resident(EagerMockDevice()), FaultyBackend(fault), compiler)]
+        targets = [Target.of(Resident(EagerMockDevice()), FaultyBackend(fault), compiler)]
         found = admitting(suite, nonfinite)
         return summarise(program, found, Migration(program, found, sets, targets).run(), targets)
 

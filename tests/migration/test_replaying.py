@@ -14,12 +14,12 @@ from support.migrating import blocks_suite
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import register, unregister
 from tapestry.errors import UsageError
-from tapestry.migration.engine import make_target
 from tapestry.migration.migrate import migrate
 from tapestry.numerics.verdict import Verdict
 from tapestry.runtime.open import open_device
 from tapestry.runtime.resident import Resident
 from tapestry.suite.journal import Journal
+from tapestry.suite.on_target import Target
 from tapestry.suite.replay import replay_on
 from tapestry.suite.verdicts import ReplayResult
 
@@ -38,7 +38,7 @@ VERDICTS = {
 
 def on_mock(backend: FaultyBackend, journal: Path | None = None, device: EagerMockDevice | None = None) -> ReplayResult:
     with Compiler() as compiler:
-        target = make_target(Resident(device or EagerMockDevice()), backend, compiler)
+        target = Target.of(Resident(device or EagerMockDevice()), backend, compiler)
         if journal is None:
             return replay_on(target, blocks_suite())
         with Journal(journal, "replay") as log:
@@ -63,7 +63,7 @@ def test_the_same_in_a_worker_that_really_dies() -> None:
     device = open_device("cpu", timeout=4.0)
     try:
         with Compiler() as compiler:
-            result = replay_on(make_target(Resident(device), FaultyBackend(*ALL[:3]), compiler), blocks_suite())
+            result = replay_on(Target.of(Resident(device), FaultyBackend(*ALL[:3]), compiler), blocks_suite())
     finally:
         device.close()
     want = {**VERDICTS, SOFTMAX: Verdict.PASS, ADD: Verdict.PASS}

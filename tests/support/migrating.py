@@ -12,7 +12,7 @@ from support.eager_device import EagerMockDevice
 from tapestry.backends.base import Backend
 from tapestry.backends.cache import CompileCache
 from tapestry.backends.compiler import Compiler
-from tapestry.migration.engine import Migration, Outcome, make_target
+from tapestry.migration.engine import Migration, Outcome
 from tapestry.migration.migrate import summarise
 from tapestry.migration.result import MigrationResult
 from tapestry.program.capture import capture
@@ -24,6 +24,7 @@ from tapestry.suite.carve import carve
 from tapestry.suite.case import Suite
 from tapestry.suite.injection.platform import Platform
 from tapestry.suite.journal import Journal
+from tapestry.suite.on_target import Target
 
 LAYERS = 8
 
@@ -107,7 +108,7 @@ def move(
     found = suite or (carve(chosen, given) if program else blocks_suite(len(given)))
     with Compiler(CompileCache()) as compiler:
         faulty = Platform(chosen, faults, "test") if faults else None
-        targets = [make_target(Resident(device), backend, compiler, faulty=faulty)]
+        targets = [Target.of(Resident(device), backend, compiler, faulty=faulty)]
         if journal is None:
             outcome = Migration(chosen, found, given, targets).run()
         else:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tapestry.backends.base import Backend, Options
-from tapestry.backends.compiler import Compiler
 from tapestry.migration.check import CheckResult
 from tapestry.migration.choice import Choice
 from tapestry.migration.levels import Regions
@@ -23,10 +21,8 @@ from tapestry.placement.placement import Placement
 from tapestry.program.inputs import InputSet
 from tapestry.program.program import Program
 from tapestry.program.region import region_of
-from tapestry.runtime.resident import Resident
 from tapestry.suite.carve import nodes_by_key
 from tapestry.suite.case import Suite
-from tapestry.suite.injection.platform import Platform
 from tapestry.suite.journal import Journal
 from tapestry.suite.on_target import Target
 from tapestry.suite.replay import Preferred, replay_preferring
@@ -250,14 +246,3 @@ def _worst(results: Sequence[CaseResult]) -> dict[str, CaseResult]:
         if entry.blocks:
             found.setdefault(entry.key, entry)
     return found
-
-
-def make_target(
-    resident: Resident,
-    backend: Backend,
-    compiler: Compiler,
-    options: Options | None = None,
-    faulty: Platform | None = None,
-) -> Target:
-    """A target with the backend's reference options unless others are given, and with the faults of ``faulty``."""
-    return Target.of(resident, backend, compiler, options, faulty)

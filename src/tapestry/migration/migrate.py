@@ -19,7 +19,7 @@ from tapestry.backends.base import Options
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import check_kind, default_backend, ready_backends
 from tapestry.errors import UsageError
-from tapestry.migration.engine import Migration, Outcome, Progress, make_target
+from tapestry.migration.engine import Migration, Outcome, Progress
 from tapestry.migration.repros import with_repros
 from tapestry.migration.result import (
     Blocked,
@@ -123,7 +123,7 @@ def migrate(
         found = admitting(found, nonfinite)
         compiler = stack.enter_context(Compiler())
         faulty = _with_faults(program, inject)
-        targets = [make_target(resident, entry, compiler, (options or {}).get(entry.name), faulty) for entry in chosen]
+        targets = [Target.of(resident, entry, compiler, (options or {}).get(entry.name), faulty) for entry in chosen]
         log = stack.enter_context(Journal(Path(journal), journal_subject(program, targets))) if journal else None
         outcome = Migration(program, found, sets, targets, log, progress).run()
         stack.callback(outcome.executable.close)

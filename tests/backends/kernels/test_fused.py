@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import ready_backends
-from tapestry.migration.engine import Migration, make_target
+from tapestry.migration.engine import Migration
 from tapestry.program.capture import capture
 from tapestry.program.inputs import as_input_sets
 from tapestry.runtime.open import open_device
@@ -27,7 +27,7 @@ Model = Callable[[torch.Tensor], object]
 def targets() -> Iterator[list[Target]]:
     resident = Resident(open_device("webgpu:0"))
     with Compiler() as compiler:
-        yield [make_target(resident, backend, compiler) for backend in ready_backends("kernels,tvm")]
+        yield [Target.of(resident, backend, compiler) for backend in ready_backends("kernels,tvm")]
     resident.device.close()
 
 

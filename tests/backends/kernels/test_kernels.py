@@ -18,7 +18,7 @@ from tapestry.backends.kernels.loading import load_kernels
 from tapestry.backends.registry import ready_backends
 from tapestry.backends.rules import MatchView, any_, dtypes, op, same_shape
 from tapestry.errors import UsageError
-from tapestry.migration.engine import Migration, Outcome, make_target
+from tapestry.migration.engine import Migration, Outcome
 from tapestry.migration.explain import explain
 from tapestry.program.capture import capture
 from tapestry.program.inputs import as_input_sets
@@ -76,7 +76,7 @@ def targets() -> Iterator[list[Target]]:
     device = open_device("opencl:0", timeout=10)
     resident = Resident(device)
     with Compiler() as compiler:
-        yield [make_target(resident, backend, compiler) for backend in ready_backends("kernels,tvm")]
+        yield [Target.of(resident, backend, compiler) for backend in ready_backends("kernels,tvm")]
     device.close()
 
 

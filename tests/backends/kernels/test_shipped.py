@@ -9,7 +9,7 @@ import torch
 
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import ready_backends
-from tapestry.migration.engine import Migration, make_target
+from tapestry.migration.engine import Migration
 from tapestry.program.capture import capture
 from tapestry.program.inputs import as_input_sets
 from tapestry.runtime.open import open_device
@@ -29,7 +29,7 @@ NAN, INF = float("nan"), float("inf")
 def targets(request: pytest.FixtureRequest) -> Iterator[list[Target]]:
     resident = Resident(open_device(request.param))
     with Compiler() as compiler:
-        yield [make_target(resident, backend, compiler) for backend in ready_backends("kernels,tvm")]
+        yield [Target.of(resident, backend, compiler) for backend in ready_backends("kernels,tvm")]
     resident.device.close()
 
 

@@ -22,7 +22,6 @@ from support.subjects import subject_of_module
 from tapestry.backends.cache import CompileCache
 from tapestry.backends.compiler import Compiler
 from tapestry.errors import UsageError
-from tapestry.migration.engine import make_target
 from tapestry.numerics.verdict import Verdict
 from tapestry.program.capture import capture
 from tapestry.runtime.open import open_device
@@ -63,7 +62,7 @@ def suite() -> Suite:
 @contextmanager
 def on_mock(*faults: Fault) -> Iterator[Target]:
     with Compiler(CompileCache()) as compiler:
-        yield make_target(Resident(EagerMockDevice()), FaultyBackend(*faults), compiler)
+        yield Target.of(Resident(EagerMockDevice()), FaultyBackend(*faults), compiler)
 
 
 def reproduce(suite: Suite, folder: Path, case: str, *faults: Fault) -> Repro:
@@ -244,7 +243,7 @@ def test_a_worker_that_really_dies_is_started_again(suite: Suite, tmp_path: Path
     device = open_device("cpu", timeout=60.0)
     try:
         with Compiler(CompileCache()) as compiler:
-            target = make_target(Resident(device), FaultyBackend(Fault("abort", GELU, above=0.5)), compiler)
+            target = Target.of(Resident(device), FaultyBackend(Fault("abort", GELU, above=0.5)), compiler)
             found = make_repro(suite, "gelu", [target], tmp_path / "out", Limits(lost=6))
             assert found.verdict is Verdict.CRASHED
             assert found.after < found.before
@@ -265,7 +264,7 @@ def test_a_kernel_that_really_hangs_is_waited_for_less(
     device = open_device("cpu", timeout=6.0)
     try:
         with Compiler(CompileCache()) as compiler:
-            target = make_target(Resident(device), FaultyBackend(Fault("hang", GELU)), compiler)
+            target = Target.of(Resident(device), FaultyBackend(Fault("hang", GELU)), compiler)
             found = make_repro(suite, "gelu", [target], tmp_path / "out", Limits(lost=2))
         assert found.verdict is Verdict.TIMEOUT
         assert device.timeout == 6.0
@@ -302,7 +301,7 @@ def test_what_fails_once_is_kept_as_it_was_seen(tmp_path: Path, suite: Suite) ->
                 memory[:4] = b"\x00\x00\x80\x7f"
 
     with Compiler(CompileCache()) as compiler:
-        target = make_target(Resident(Once()), FaultyBackend(), compiler)
+        target = Target.of(Resident(Once()), FaultyBackend(), compiler)
         found = make_repro(suite, "gelu", [target], tmp_path / "out")
     assert found.verdict is Verdict.FAIL
     assert found.before == found.after
