@@ -52,6 +52,8 @@ CACHED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
     "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", SMALL),
 }
+#: Those that are not left to the thorough tests: two kinds of attention, and positions that are no rotations.
+USUAL = ("llama", "gemma2", "gpt2")
 #: Whose memory is something else: read in one go, as before.
 OTHERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "mamba": (
@@ -210,7 +212,9 @@ def test_generate_is_greedy_whatever_the_model_asks_for() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", CACHED)
+@pytest.mark.parametrize(
+    "form", [form if form in USUAL else pytest.param(form, marks=pytest.mark.thorough) for form in CACHED]
+)
 def test_a_directory_of_a_language_model_is_captured_and_equal_to_generate(tmp_path: Path, form: str) -> None:
     save(tmp_path, *CACHED[form][:2], **CACHED[form][2])
     found = load_model(f"hf:{tmp_path}")

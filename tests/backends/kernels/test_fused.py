@@ -65,7 +65,7 @@ def regions_of(targets: list[Target], model: torch.nn.Module, x: torch.Tensor) -
         pytest.param(lambda y, x: x + y, id="residual first"),
     ],
 )
-@pytest.mark.parametrize("rows", [1, 5, 33])
+@pytest.mark.parametrize("rows", [1, pytest.param(33, marks=pytest.mark.thorough)])
 def test_linear_with_what_follows_is_one_launch(targets: list[Target], after: Model, rows: int) -> None:
     assert regions_of(targets, Linear(after), torch.randn(rows, 12)) == [("kernels", 2)]  # type: ignore[arg-type]
 

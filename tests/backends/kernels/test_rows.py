@@ -77,17 +77,16 @@ def test_a_cache_is_written_where_it_is(targets: list[Target]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "dim", "index"),
+    ("shape", "dim", "index", "dtype"),
     [
-        ((5,), 0, [4, 0]),
-        ((3, 7), -1, [6]),
-        ((2, 3, 4), 0, [1]),
-        ((2, 3, 4), 1, [2, 0, 1]),
-        ((70_000, 2), 0, [69_999, 3]),
-        ((1, 1, 1, 1), 3, [0]),
+        ((5,), 0, [4, 0], torch.float32),
+        ((3, 7), -1, [6], torch.int32),
+        ((2, 3, 4), 0, [1], torch.bfloat16),
+        ((2, 3, 4), 1, [2, 0, 1], torch.bool),
+        ((70_000, 2), 0, [69_999, 3], torch.float16),
+        ((1, 1, 1, 1), 3, [0], torch.float32),
     ],
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bfloat16, torch.bool, torch.float16])
 def test_elsewhere_it_is_a_copy_with_new_rows(
     targets: list[Target], shape: tuple[int, ...], dim: int, index: list[int], dtype: torch.dtype
 ) -> None:
