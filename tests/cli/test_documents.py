@@ -56,7 +56,7 @@ def test_migrate(tapestry: Tapestry, factories: str, tmp_path: Path) -> None:
     assert again.code == 0
     resumed = validated(paths["out.json"], "migrate")
     assert all(step["resumed"] for step in resumed["steps"])  # type: ignore[index, union-attr]
-    assert resumed["program_runs"] == 2
+    assert resumed["program_runs"] == 1  # the final check
 
     other = tapestry("migrate", f"{factories}:steps", "--to", "cpu", "--journal", tmp_path / "journal")
     assert other.code == 2
