@@ -11,12 +11,12 @@ from typing import cast
 
 import torch
 
-from tapestry.migration.reference import SEED, Oracle, widened
+from tapestry.migration.reference import run_both
 from tapestry.migration.result import DriftPoint
 from tapestry.numerics import program_error
+from tapestry.numerics.float64 import to_oracle_dtype
 from tapestry.program.graph import Call, Ref
 from tapestry.program.inputs import CallArgs
-from tapestry.program.interpret import Values, run_program, start_values
 from tapestry.program.program import Program
 from tapestry.suite.carve import initial_state
 
@@ -31,18 +31,11 @@ class Drift:
         self.program = program
         bound = program.bind(call.args, call.kwargs)
         state = initial_state(program)
-        values = start_values(program, bound, state)
-        wide: Values = {Ref(name): tensor for name, tensor in wide_tensors.items()}
-        wide.update({Ref(name): widened(tensor) for name, tensor in state.items()})
-        wide.update({Ref(name): widened(value) for name, value in bound.items()})
+        wide = {**wide_tensors, **{name: to_oracle_dtype(tensor) for name, tensor in state.items()}}
         self._exact: dict[str, torch.Tensor] = {}
         self._source: dict[str, float] = {}
         self._target: dict[str, float] = {}
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED)
-            run_program(program, wide, compute=Oracle(program), observe=self._keep)
-            torch.manual_seed(SEED)
-            run_program(program, values, observe=self._compare)
+        run_both(program, bound, state, wide, self._keep, self._compare)
 
     def see(self, ref: Ref, value: torch.Tensor) -> None:
         """The target gave this."""

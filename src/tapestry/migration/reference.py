@@ -16,7 +16,7 @@ from tapestry.numerics.float64 import oracle, to_oracle_dtype
 from tapestry.numerics.no_oracle import NoOracle
 from tapestry.program.graph import Call, Ref, operands
 from tapestry.program.inputs import InputSet
-from tapestry.program.interpret import Values, resolve, run_program, start_values
+from tapestry.program.interpret import Observer, Values, resolve, run_program, start_values
 from tapestry.program.program import Program
 from tapestry.suite.carve import initial_state, next_state
 
@@ -48,18 +48,34 @@ def reference_for(program: Program, inputs: InputSet, wide_tensors: Mapping[str,
     found: list[CallReference] = []
     for call in inputs.calls:
         bound = program.bind(call.args, call.kwargs)
-        values = start_values(program, bound, state)
-        wide: Values = {Ref(name): tensor for name, tensor in {**wide_tensors, **wide_state}.items()}
-        wide.update({Ref(name): widened(value) for name, value in bound.items()})
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED)
-            run_program(program, values)
-            torch.manual_seed(SEED)
-            run_program(program, wide, compute=Oracle(program))
+        values, wide = run_both(program, bound, state, {**wide_tensors, **wide_state})
         state, wide_state = next_state(program, values), next_state(program, wide)
         source, exact = watched(program, values), watched(program, wide)
         found.append(CallReference(source, exact, program_error(source, exact)))
     return tuple(found)
+
+
+def run_both(
+    program: Program,
+    bound: Mapping[str, object],
+    state: Mapping[str, torch.Tensor],
+    wide: Mapping[str, torch.Tensor],
+    see_oracle: Observer | None = None,
+    see_source: Observer | None = None,
+) -> tuple[Values, Values]:
+    """The values of one call on the source and by the oracle, random numbers alike; the oracle runs first.
+
+    ``wide`` are the program's tensors and its state as the oracle takes them.
+    """
+    values = start_values(program, bound, state)
+    exact: Values = {Ref(name): tensor for name, tensor in wide.items()}
+    exact.update({Ref(name): _widened(value) for name, value in bound.items()})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        run_program(program, exact, compute=_Oracle(program), observe=see_oracle)
+        torch.manual_seed(SEED)
+        run_program(program, values, observe=see_source)
+    return values, exact
 
 
 def watched(program: Program, values: Mapping[Ref, object]) -> tuple[torch.Tensor, ...]:
@@ -69,12 +85,11 @@ def watched(program: Program, values: Mapping[Ref, object]) -> tuple[torch.Tenso
     return tuple(cast("torch.Tensor", values[ref]) for ref in refs)
 
 
-def widened(value: object) -> object:
-    """A tensor as the oracle takes it; anything else as it is."""
+def _widened(value: object) -> object:
     return to_oracle_dtype(value) if isinstance(value, torch.Tensor) else value
 
 
-class Oracle:
+class _Oracle:
     """Computes one call in float64; what has no oracle (random numbers) as the source does, then widened."""
 
     def __init__(self, program: Program) -> None:
@@ -105,7 +120,7 @@ class Oracle:
             **{name: resolve(value, narrow) for name, value in call.kwargs},
         )
         leaves = tuple(cast("Sequence[object]", result)) if call.is_tuple else (result,)
-        return tuple(widened(leaf) for leaf in leaves)
+        return tuple(_widened(leaf) for leaf in leaves)
 
 
 def _tensors_in(value: object) -> list[torch.Tensor]:

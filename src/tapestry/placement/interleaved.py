@@ -6,11 +6,12 @@ again from what the device gave, and so on, until what each of them made has rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
+from tapestry.placement.plan import cut_out
 from tapestry.program.graph import Ref, operands
 from tapestry.program.interpret import Values, run_calls
 from tapestry.program.region import Region
@@ -71,11 +72,5 @@ def others(region: Region, given: frozenset[str]) -> Region:
     program = region.program
     nodes = tuple(node_id for node_id in region.nodes if node_id not in given)
     kept = set(nodes)
-    reads = (ref for node_id in nodes for ref in operands(program.by_id[node_id].call) if ref.name not in kept)
-    between = _read_by(region, given)
-    outputs = tuple(ref for ref in (*region.outputs, *between) if ref.name in kept)
-    return replace(region, nodes=nodes, inputs=tuple(dict.fromkeys(reads)), outputs=tuple(dict.fromkeys(outputs)))
-
-
-def _read_by(region: Region, nodes: frozenset[str]) -> Sequence[Ref]:
-    return [ref for node_id in region.nodes if node_id in nodes for ref in operands(region.program.by_id[node_id].call)]
+    between = [ref for node_id in region.nodes if node_id in given for ref in operands(program.by_id[node_id].call)]
+    return cut_out(program, nodes, (ref for ref in (*region.outputs, *between) if ref.name in kept))

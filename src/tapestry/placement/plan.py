@@ -136,6 +136,11 @@ def rest_of(region: Region, without: Collection[str]) -> Region | None:
     nodes = tuple(node_id for node_id in region.nodes if node_id in needed and node_id not in without)
     if not nodes:
         return None
+    return cut_out(program, nodes, outputs)
+
+
+def cut_out(program: Program, nodes: tuple[str, ...], outputs: Iterable[Ref]) -> Region:
+    """A region of these nodes, in order, that gives these values, each once; it need not be convex."""
     kept = set(nodes)
     reads = (ref for node_id in nodes for ref in operands(program.by_id[node_id].call) if ref.name not in kept)
-    return Region(program, nodes, tuple(dict.fromkeys(reads)), outputs)
+    return Region(program, nodes, tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(outputs)))

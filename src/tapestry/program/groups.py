@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch._ops import OpOverload
 
 from tapestry.program import traits
-from tapestry.program.graph import Argument, Ref
+from tapestry.program.graph import Argument, Ref, refs_in
 from tapestry.program.program import Origin, Program
 from tapestry.program.serial import overload_named
 
@@ -79,7 +79,7 @@ class _Follower:
         self._lost: set[Ref] = set()
 
     def step(self, origin: Origin, nodes: tuple[str, ...]) -> Group | None:
-        refs = [entry for entry in arguments(origin) if isinstance(entry, Ref)]
+        refs = [*refs_in(origin.args), *(ref for _, value in origin.kwargs for ref in refs_in(value))]
         given = {ref: now for ref in refs if (now := self._at(ref)) is not None}
         target = overload_named(origin.op)
         writes = tuple(dict.fromkeys(_written(target, origin)))
@@ -184,7 +184,7 @@ def _written(target: OpOverload, origin: Origin) -> Iterator[Ref]:
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         value = origin.args[place] if place < len(origin.args) else named.get(argument.name)
-        yield from (entry for entry in _leaves(value) if isinstance(entry, Ref))
+        yield from refs_in(value)
 
 
 def _leaves(value: Argument) -> Iterator[Argument]:
