@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tapestry.backends.base import Options
 from tapestry.backends.compiler import Compiler
 from tapestry.backends.kernels import declare
 from tapestry.backends.kernels.backend import Kernels
 from tapestry.backends.kernels.declare import Dispatch, kernel
 from tapestry.backends.kernels.loading import load_kernels
+from tapestry.backends.kernels.schedule import KernelOptions
 from tapestry.backends.registry import ready_backends
 from tapestry.backends.rules import MatchView, any_, dtypes, op, same_shape
 from tapestry.errors import UsageError
@@ -167,12 +167,12 @@ def test_editing_a_kernel_changes_its_key_alone(targets: list[Target]) -> None:
     graph = region_of(program, ["gelu"]).graph
     info = targets[0].resident.device.info
     write_gelu(RIGHT)
-    before = Kernels().fingerprint_for(graph, info, Options())
-    assert Kernels().fingerprint_for(graph, info, Options()) == before
+    before = Kernels().fingerprint_for(graph, info, KernelOptions())
+    assert Kernels().fingerprint_for(graph, info, KernelOptions()) == before
     write_add_relu("out[i] = 0;")
-    assert Kernels().fingerprint_for(graph, info, Options()) == before
+    assert Kernels().fingerprint_for(graph, info, KernelOptions()) == before
     write_gelu(RIGHT + " ")
-    assert Kernels().fingerprint_for(graph, info, Options()) != before
+    assert Kernels().fingerprint_for(graph, info, KernelOptions()) != before
 
 
 def test_explain_says_what_kernel_and_compiler_make_of_a_node(targets: list[Target]) -> None:
