@@ -144,3 +144,20 @@ def test_closed_devices_say_so() -> None:
     with pytest.raises(DeviceLostError, match="closed"):
         device.read(buffer, 4)
     device.free(buffer)
+
+
+@pytest.mark.parametrize("dropped", ["buffer", "module", "restart"])
+def test_a_command_that_was_right_is_checked_again_after_a_drop(dropped: str) -> None:
+    device = MockDevice()
+    loaded, buffer = device.load(mock_module("fill")), device.alloc(8)
+    fill = Launch(loaded, "fill", (buffer, Scalar("float32", 1)), ONE, ONE)
+    device.submit([fill])
+    device.submit([fill])
+    if dropped == "buffer":
+        device.free(buffer)
+    elif dropped == "module":
+        device.unload(loaded)
+    else:
+        device.restart()
+    with pytest.raises(UsageError, match="freed|unloaded|restart"):
+        device.submit([fill])

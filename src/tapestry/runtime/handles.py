@@ -13,6 +13,9 @@ from tapestry.runtime.device import Buffer, Call, Command, CopyBuffer, DeviceSta
 from tapestry.runtime.limits import check_bindings, check_launch_shape
 from tapestry.runtime.module import KernelModule
 
+#: How many commands are remembered as right: those of a few large programs.
+_MOST_REMEMBERED = 10_000
+
 
 class Handles:
     """Live buffers and loaded modules. Ids only grow, also over a restart, so an old handle never means a new thing."""
@@ -24,6 +27,8 @@ class Handles:
         #: Per loaded module: the number of buffers of each kernel, or None for an artifact.
         self._modules: dict[int, dict[str, int] | None] = {}
         self._bytes = 0
+        #: Commands found right since anything was last dropped, by identity: a program submits the same ones every run.
+        self._right: dict[int, Command] = {}
 
     def new_buffer(self, nbytes: int) -> Buffer:
         """A handle for a buffer that now exists."""
@@ -41,6 +46,7 @@ class Handles:
     def drop_buffer(self, buffer: Buffer) -> bool:
         """Forget a buffer; False for one from before a restart. UsageError when it is unknown or freed already."""
         if buffer.id in self._buffers:
+            self._right.clear()
             self._bytes -= self._buffers.pop(buffer.id).nbytes
             return True
         if self._is_stale(buffer.id):
@@ -50,6 +56,7 @@ class Handles:
     def drop_module(self, loaded: Loaded) -> bool:
         """Forget a module; False for one from before a restart. UsageError when it is unknown or unloaded already."""
         if loaded.id in self._modules:
+            self._right.clear()
             del self._modules[loaded.id]
             return True
         if self._is_stale(loaded.id):
@@ -58,6 +65,7 @@ class Handles:
 
     def restart(self) -> None:
         """Every handle so far is void."""
+        self._right.clear()
         self._buffers.clear()
         self._modules.clear()
         self._bytes = 0
@@ -76,13 +84,19 @@ class Handles:
 
     def check_commands(self, commands: Sequence[Command], limits: Limits) -> None:
         """UsageError for an unknown handle, kernel or wrong argument count; UnsupportedError for a limit."""
+        right = self._right
         for command in commands:
+            if right.get(id(command)) is command:
+                continue
             if isinstance(command, Launch):
                 self._check_launch(command, limits)
             elif isinstance(command, Call):
                 self._check_call(command)
             else:
                 self._check_copy(command)
+            if len(right) >= _MOST_REMEMBERED:
+                right.clear()
+            right[id(command)] = command
 
     def _check_launch(self, launch: Launch, limits: Limits) -> None:
         kernels = self._require_module(launch.loaded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import memmove
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,8 @@ from tapestry.backends.executorch.payload import ExecuTorchPayload
 from tapestry.backends.host.memory import same_views
 from tapestry.program.serial import loads
 from tapestry.runtime.drivers.host import HostProgram, Unbound
+
+_threads = 0
 
 
 def load(payload: bytes) -> Unbound:
@@ -53,17 +56,26 @@ class _Method:
             )
             self._last = (inputs, outputs)
         given, results = self._tensors
-        with torch.no_grad():
-            for target, result in zip(results, self._method.execute(given), strict=True):
+        for target, result in zip(results, self._method.execute(given), strict=True):
+            if (target.dtype, target.shape, target.stride()) == (result.dtype, result.shape, result.stride()):
+                memmove(target.data_ptr(), result.data_ptr(), target.nbytes)  # the dispatcher costs more than the bytes
+            else:
                 target.copy_(result)
 
 
 def _use_threads(threads: int) -> None:
-    """The delegate's pool is one for the process; it is made anew only when its size changes."""
+    """The delegate's pool is one for the process; it is made anew only when its size changes.
+
+    What was asked for last is remembered: asking the library costs a good part of what a call spends outside of it.
+    """
+    global _threads  
+    if threads == _threads:
+        return
     library = _library()
     # There is no public name for either.
     if library._threadpool_get_thread_count() != threads:  # noqa: SLF001
         library._unsafe_reset_threadpool(threads)  # noqa: SLF001
+    _threads = threads
 
 
 @cache
