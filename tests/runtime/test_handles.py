@@ -159,5 +159,5 @@ def test_a_command_that_was_right_is_checked_again_after_a_drop(dropped: str) ->
         device.unload(loaded)
     else:
         device.restart()
-    with pytest.raises(UsageError, match="freed|unloaded|restart"):
+    with pytest.raises(UsageError, match=r"freed|unloaded|restart"):
         device.submit([fill])

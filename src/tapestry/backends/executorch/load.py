@@ -17,7 +17,8 @@ from tapestry.backends.host.memory import same_views
 from tapestry.program.serial import loads
 from tapestry.runtime.drivers.host import HostProgram, Unbound
 
-_threads = 0
+#: The size that the pool was given last.
+_pool: list[int] = []
 
 
 def load(payload: bytes) -> Unbound:
@@ -68,14 +69,13 @@ def _use_threads(threads: int) -> None:
 
     What was asked for last is remembered: asking the library costs a good part of what a call spends outside of it.
     """
-    global _threads  
-    if threads == _threads:
+    if _pool == [threads]:
         return
     library = _library()
     # There is no public name for either.
     if library._threadpool_get_thread_count() != threads:  # noqa: SLF001
         library._unsafe_reset_threadpool(threads)  # noqa: SLF001
-    _threads = threads
+    _pool[:] = [threads]
 
 
 @cache
