@@ -19,7 +19,22 @@ from tapestry.errors import TapestryError
 from tapestry.extras import missing
 
 #: Command → the module of cli.commands that has a function of that name.
-_COMMANDS = ("carve", "replay", "audit", "repro", "migrate", "explain", "agent", "devices", "backends", "doctor")
+_COMMANDS = (
+    "carve",
+    "replay",
+    "audit",
+    "repro",
+    "migrate",
+    "profile",
+    "explain",
+    "agent",
+    "devices",
+    "backends",
+    "doctor",
+)
+
+#: Group of commands → the module of cli.commands that has them under that name.
+_GROUPS = ("kernel",)
 
 _INTERRUPTED = 130
 
@@ -50,6 +65,8 @@ def _root(  # pyright: ignore[reportUnusedFunction]
 
 for _name in _COMMANDS:
     app.command(_name)(getattr(import_module(f"tapestry.cli.commands.{_name}"), _name))
+for _name in _GROUPS:
+    app.add_typer(getattr(import_module(f"tapestry.cli.commands.{_name}"), _name), name=_name)
 
 
 def run() -> NoReturn:

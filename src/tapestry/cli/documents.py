@@ -107,7 +107,10 @@ class FailureDocument(msgspec.Struct):
 
 
 class ReplayedDevice(msgspec.Struct):
-    """All cases on one device. ``against`` compares with an older replay where one was named."""
+    """All cases on one device. ``against`` compares with an older replay where one was named.
+
+    ``overruled`` are failures of a preferred backend (a hand-written kernel); ``failures`` are of those asked last.
+    """
 
     device: str
     backend: str
@@ -133,6 +136,7 @@ class AuditDocument(AuditResult, frozen=True, kw_only=True):
 
     version: int = VERSION
     command: str
+    overruled: list[FailureDocument] = []
     model: str | None = None
     seconds: float
     environment: dict[str, str]

@@ -58,7 +58,7 @@ def replay(
 class Preferred:
     """``result`` holds for every case what the backend that decides on it gave. ``by_key`` names, for operator keys
     whose cases are all right, the target that takes them. ``overruled`` are bad cases of a backend whose operator
-    another one takes.
+    the next one is asked for.
     """
 
     result: ReplayResult
@@ -100,7 +100,7 @@ def replay_preferring(
         pending = [case for case in pending if case.id not in decided]
     device = targets[0].resident.device.info.name
     used = _used(targets, decided.values())
-    result = ReplayResult(device, used, tuple(decided[case.id] for case in wanted))
+    result = ReplayResult(device, used, tuple(decided[case.id] for case in wanted), tuple(bad))
     return Preferred(result, by_key, tuple(bad))
 
 

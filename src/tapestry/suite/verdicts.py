@@ -45,11 +45,15 @@ class CaseResult(msgspec.Struct, frozen=True):
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
-    """All cases of a suite on one device."""
+    """All cases of a suite on one device.
+
+    ``overruled`` are bad cases of a preferred backend, as of a hand-written kernel; the results are the next one's.
+    """
 
     device: str
     backend: str
     results: tuple[CaseResult, ...]
+    overruled: tuple[CaseResult, ...] = ()
 
     @property
     def verdicts(self) -> dict[str, int]:
@@ -63,14 +67,20 @@ class ReplayResult(msgspec.Struct, frozen=True):
         return tuple(entry for entry in self.results if entry.verdict in BLOCKING)
 
     @property
+    def preferred(self) -> tuple[CaseResult, ...]:
+        """Every case as the most preferred backend that takes it gave it, right or wrong."""
+        wrong = {entry.case: entry for entry in reversed(self.overruled)}
+        return tuple(wrong.get(entry.case, entry) for entry in self.results)
+
+    @property
     def latent(self) -> tuple[CaseResult, ...]:
         """The failures that do not concern the model that was carved."""
         return tuple(entry for entry in self.results if entry.verdict in BLOCKING and entry.latent)
 
     @property
     def good(self) -> bool:
-        """Whether nothing failed."""
-        return not self.failures
+        """Whether nothing failed, on a preferred backend neither."""
+        return not self.failures and not self.overruled
 
 
 class OperatorSummary(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import ClassVar
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from tapestry.backends.base import Availability, Backend, Options, Rule
 from tapestry.backends.kernels.declare import LANGUAGES, Dispatch, Kernel
 from tapestry.backends.kernels.loading import kernels_for
+from tapestry.backends.kernels.reading import files_read, reading
 from tapestry.backends.kernels.schedule import FAMILIES, Family, KernelOptions, stated
 from tapestry.backends.kernels.tuning import measured
 from tapestry.backends.rules import GraphIndex, MatchView
@@ -113,7 +115,8 @@ def _view(entry: Kernel, index: GraphIndex, info: DeviceInfo) -> MatchView | Non
 def _written(entry: Kernel, view: MatchView) -> Dispatch:
     """What the kernel's function gives. CompileError, naming its line, when it raises or gives something else."""
     try:
-        dispatch = entry.write(view)
+        with reading(entry.file) if files_read(entry.file) else nullcontext():
+            dispatch = entry.write(view)
         _check(dispatch)
     except Exception as error:
         lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == entry.file]
@@ -231,5 +234,5 @@ def _with_constants(source: str, constants: Mapping[str, int | float], kind: str
 
 def _constant(name: str, value: int | float, kind: str) -> str:
     if kind == "webgpu":
-        return f"const {name} = {value!r}{'' if isinstance(value, float) else 'u'};"
+        return f"const {name} = {value!r}{'u' if isinstance(value, int) and value >= 0 else ''};"
     return f"#define {name} ({value!r}{'f' if isinstance(value, float) else ''})"

@@ -104,3 +104,13 @@ def declared(device: str) -> tuple[Kernel, ...]:
 def forget(file: str) -> None:
     """Take out the kernels that a file declared, before it is loaded again."""
     _declared[:] = [entry for entry in _declared if entry.file != file]
+
+
+def snapshot() -> tuple[Kernel, ...]:
+    """Every kernel, in the order of declaration, for ``restore``."""
+    return tuple(_declared)
+
+
+def restore(kernels: tuple[Kernel, ...]) -> None:
+    """Put back what ``snapshot`` gave."""
+    _declared[:] = kernels

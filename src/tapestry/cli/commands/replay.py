@@ -31,7 +31,7 @@ from tapestry.suite.side_by_side import Example, OnDevice, OperatorRow, side_by_
 from tapestry.suite.verdicts import finite
 
 if TYPE_CHECKING:
-    from tapestry.suite.verdicts import ReplayResult
+    from tapestry.suite.verdicts import CaseResult, ReplayResult
 
 
 def replay(
@@ -116,11 +116,27 @@ def _show(result: ReplayResult) -> None:
         )
     if result.failures:
         out.print()
+    _show_overruled(result)
     counted = ", ".join(f"{count} {verdict}" for verdict, count in result.verdicts.items() if count)
     latent = f"; {len(result.latent)} of the failures are latent" if result.latent else ""
     out.print(f"{len(result.results)} cases on {result.device}: {counted}{latent}")
     slowest = max((entry.seconds for entry in result.results), default=0.0)
     out.print(f"slowest case {number(slowest)} s")
+
+
+def _show_overruled(result: ReplayResult) -> None:
+    """What a preferred backend got wrong, one entry for each operator and reason: the results are of another one."""
+    groups: dict[tuple[str, str, str], list[CaseResult]] = {}
+    for entry in result.overruled:
+        groups.setdefault((entry.op, entry.backend, entry.verdict), []).append(entry)
+    for (op, backend, verdict), entries in groups.items():
+        more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
+        block(
+            f"{verdict}: {op} by {backend}, so that another backend is asked",
+            [("cases", f"{entries[0].case}{more}"), ("reason", entries[0].reason)],
+        )
+    if groups:
+        out.print()
 
 
 def _show_comparison(found: Comparison | None, path: Path | None) -> None:
@@ -172,7 +188,7 @@ def _example(entry: Example) -> str:
 def _past(result: ReplayResult) -> list[Past]:
     return [
         Past(entry.case, entry.op, entry.verdict, finite(entry.metrics.max_rel), entry.imprecise)
-        for entry in result.results
+        for entry in result.preferred
     ]
 
 
@@ -189,16 +205,16 @@ def _compared(result: ReplayResult, old: ReplayDocument | None) -> Comparison | 
 
 
 def _document(result: ReplayResult, old: ReplayDocument | None) -> ReplayedDevice:
-    failures = [
-        FailureDocument(
-            entry.case, entry.op, entry.variant, entry.verdict,
-            ErrorDocument(entry.metrics.max_ulp, entry.metrics.max_rel, entry.metrics.nmse), entry.reason,
-            entry.kind, entry.latent,
-        )
-        for entry in result.failures
-    ]  # fmt: skip
+    failures = [_failure(entry) for entry in result.failures]
     variants = sum(bool(entry.variant) for entry in result.results)
     return ReplayedDevice(
         result.device, result.backend, len(result.results), result.verdicts, failures, variants, len(result.latent),
-        _past(result), _compared(result, old),
+        _past(result), _compared(result, old), [_failure(entry) for entry in result.overruled],
     )  # fmt: skip
+
+
+def _failure(entry: CaseResult) -> FailureDocument:
+    error = ErrorDocument(entry.metrics.max_ulp, entry.metrics.max_rel, entry.metrics.nmse)
+    return FailureDocument(
+        entry.case, entry.op, entry.variant, entry.verdict, error, entry.reason, entry.kind, entry.latent, entry.backend
+    )

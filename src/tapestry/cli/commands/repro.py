@@ -96,7 +96,7 @@ def _failures(path: Path, name: str) -> list[str]:
     if not chosen:
         names = ", ".join(entry.device for entry in document.devices)
         raise UsageError(f"{path} is of {names or 'no device'}; expected {name} among them")
-    return list(dict.fromkeys(failure.case for entry in chosen for failure in entry.failures))
+    return list(dict.fromkeys(failure.case for entry in chosen for failure in (*entry.failures, *entry.overruled)))
 
 
 def _replay(suite: Suite, to: str, name: str, backend: str) -> list[str]:
@@ -107,7 +107,8 @@ def _replay(suite: Suite, to: str, name: str, backend: str) -> list[str]:
 
     subject = f"replay {suite.info.content_hash[:16]} on {name} {backend}"
     with Journal(journal_folder(subject), subject) as log, progress() as tell:
-        return [entry.case for entry in replay_suite(suite, to, backend, log, tell).failures]
+        found = replay_suite(suite, to, backend, log, tell)
+    return list(dict.fromkeys(entry.case for entry in (*found.failures, *found.overruled)))
 
 
 def _show(entry: Repro, name: str) -> None:
