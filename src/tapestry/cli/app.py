@@ -25,7 +25,6 @@ _COMMANDS = (
     "audit",
     "repro",
     "migrate",
-    "profile",
     "explain",
     "agent",
     "devices",

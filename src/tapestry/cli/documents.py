@@ -104,6 +104,7 @@ class FailureDocument(msgspec.Struct):
     reason: str
     kind: str = ""
     latent: bool = False
+    backend: str = ""
 
 
 class ReplayedDevice(msgspec.Struct):
@@ -121,6 +122,7 @@ class ReplayedDevice(msgspec.Struct):
     latent: int = 0
     results: list[Past] = []
     against: Comparison | None = None
+    overruled: list[FailureDocument] = []
 
 
 class ReplayDocument(Envelope, kw_only=True):
@@ -136,7 +138,6 @@ class AuditDocument(AuditResult, frozen=True, kw_only=True):
 
     version: int = VERSION
     command: str
-    overruled: list[FailureDocument] = []
     model: str | None = None
     seconds: float
     environment: dict[str, str]
