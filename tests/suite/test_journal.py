@@ -94,18 +94,37 @@ def test_killed_at_any_byte(tmp_path: Path) -> None:
 
 @settings(max_examples=60, derandomize=True, deadline=None)
 @given(st.data())
-def test_a_changed_byte_loses_at_most_what_follows(data: st.DataObject) -> None:
+def test_a_changed_byte_loses_its_record_only(data: st.DataObject) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         whole = filled(folder)
+        ends = [len(filled(folder / f"first {count}", count)) for count in range(5)]
         place = data.draw(st.integers(0, len(whole) - 1))
         changed = bytearray(whole)
         changed[place] ^= data.draw(st.integers(1, 255))
         (folder / "journal.bin").write_bytes(changed)
-        found = kept(folder)
-        assert found == [f"answer {number}" for number in range(len(found))]
+        with Journal(folder, "job") as journal:
+            damage = journal.damage
+        hit = sum(end <= place for end in ends) - 1  # -1 is the header: whose journal it was is not known then
+        want = [f"answer {number}" for number in range(4) if number != hit] if hit >= 0 else []
+        assert kept(folder) == want
+        assert "damaged and were dropped" in damage
+        lost = ends[hit + 1] - ends[hit] if hit >= 0 else len(whole)
+        assert damage.startswith(f"{lost:,} bytes")
+        with Journal(folder, "job") as journal:
+            assert journal.damage == "", "what is damaged is reported once"
+            journal.put("case", f"key {max(hit, 0)}", Answer("again"))
+        assert sorted(kept(folder)) == sorted([*want, "again"])
+
+
+def test_damage_over_several_records(tmp_path: Path) -> None:
+    whole = filled(tmp_path)
+    ends = [len(filled(tmp_path / f"first {count}", count)) for count in range(5)]
+    changed = whole[: ends[1] + 3] + bytes(500) + whole[ends[3] - 1 :]
+    (tmp_path / "journal.bin").write_bytes(changed)
+    assert kept(tmp_path) == ["answer 0", "answer 3"]
 
 
 def test_a_damaged_length_asks_for_no_memory(tmp_path: Path) -> None:

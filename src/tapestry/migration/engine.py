@@ -15,6 +15,7 @@ from tapestry.migration.levels import Regions
 from tapestry.migration.merging import Merging, Together, alone, last_good, replaced
 from tapestry.migration.result import Coverage, DriftPoint, Finding, Step
 from tapestry.migration.steps import SetTurnedBad, Steps
+from tapestry.migration.warm import Warm
 from tapestry.numerics.verdict import Verdict
 from tapestry.placement.executable import Executable
 from tapestry.placement.placement import Placement
@@ -68,6 +69,7 @@ class Migration:
         targets: Sequence[Target],
         journal: Journal | None = None,
         progress: Progress | None = None,
+        warm: Warm | None = None,
     ) -> None:
         self.program = program
         self.suite = suite
@@ -75,7 +77,7 @@ class Migration:
         self.journal = journal
         self.tell = progress or (lambda what, done, total: None)
         self.choice = Choice(program, self.targets)
-        self.steps = Steps(program, inputs, self.choice, journal)
+        self.steps = Steps(program, inputs, self.choice, journal, warm)
         self.findings: list[Finding] = []
         self._merging = Merging(self.steps, self._found_together)
         self._by_key = nodes_by_key(program)

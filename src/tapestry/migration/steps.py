@@ -14,10 +14,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tapestry.errors import ConnectionLostError, DeviceLostError, TapestryError
-from tapestry.migration.check import Checker, CheckResult, broken, together
+from tapestry.migration.check import CheckResult, broken, together
 from tapestry.migration.choice import Choice
 from tapestry.migration.coverage import forget_launches, measure_coverage
 from tapestry.migration.result import Coverage, Step
+from tapestry.migration.warm import Warm
 from tapestry.numerics.verdict import Verdict
 from tapestry.placement.build import Builder
 from tapestry.placement.executable import Executable
@@ -48,16 +49,24 @@ class Steps:
     """
 
     def __init__(
-        self, program: Program, inputs: Sequence[InputSet], choice: Choice, journal: Journal | None = None
+        self,
+        program: Program,
+        inputs: Sequence[InputSet],
+        choice: Choice,
+        journal: Journal | None = None,
+        warm: Warm | None = None,
     ) -> None:
         self.program = program
         self.choice = choice
-        self.checker = Checker(program, inputs)
+        warm = warm or Warm()
+        self.checker = warm.checker(program, inputs)
+        self._runs_before = self.checker.runs
         resident, compiler = choice.targets[0].resident, choice.targets[0].compiler
         self._device = resident.device
         backends = {target.backend.name: target.backend for target in choice.targets}
         faulty = choice.targets[0].faulty
-        self.builder = Builder(program, {self._device.info.name: resident}, compiler, backends, faulty)
+        residents = {self._device.info.name: resident}
+        self.builder = warm.builder(lambda: Builder(program, residents, compiler, backends, faulty))
         self.taken: list[Step] = []
         self.pinned: int | None = 0 if len(inputs) == 1 else None
         self._journal = journal
@@ -72,7 +81,7 @@ class Steps:
     @property
     def program_runs(self) -> int:
         """How often the program was run: passes of one input set through all its calls."""
-        return self.checker.runs
+        return self.checker.runs - self._runs_before
 
     def step(
         self,

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import Counter
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import filelock
 import msgspec
 
+from tapestry.backends.cache import replace_file
 from tapestry.errors import FormatError, UsageError
 
 _FILE = "journal.bin"
 #: Before each record: its length and its CRC-32, little-endian.
 _HEAD = struct.Struct("<II")
 _VERSION = 1
+#: Bytes of the largest record: a length above it is a damaged one.
+_LARGEST = 1 << 26
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -45,17 +49,32 @@ class Journal:
 
     ``subject`` says what the job is about (model and target). UsageError when the folder holds the journal of
     another subject, is in use, or cannot be written; FormatError when it was written by a newer release.
-    A damaged record, such as the half record of a killed process, is dropped with all that follows it.
+    A damaged record, such as the half record of a killed process, is dropped, and what it answered is worked out again;
+    ``damage`` says so.
     """
 
     def __init__(self, folder: Path, subject: str) -> None:
         self.folder = folder
         self.subject = subject
         self.found = 0
+        #: Answers put since the journal was opened, by kind.
+        self.put_count: Counter[str] = Counter()
+        #: Bytes of the file that were damaged and are not used; their answers are worked out again.
+        self.dropped_bytes = 0
         self._answers: dict[tuple[str, str], msgspec.Raw] = {}
         self._file: FileIO | None = None
         self._end = 0
         self._lock = filelock.FileLock(folder / "lock")
+
+    @property
+    def damage(self) -> str:
+        """What to tell the user about damaged records; empty where there were none."""
+        if not self.dropped_bytes:
+            return ""
+        return (
+            f"{self.dropped_bytes:,} bytes of the journal in {self.folder} are damaged and were dropped; "
+            "what they answered is run again"
+        )
 
     def __enter__(self) -> Journal:
         try:
@@ -111,12 +130,15 @@ class Journal:
         raw = msgspec.Raw(msgspec.msgpack.encode(value))
         self._append(_Record(kind, key, raw))
         self._answers[kind, key] = raw
+        self.put_count[kind] += 1
 
     def _append(self, record: _Record) -> None:
         if self._file is None:
             raise UsageError("the journal is not open")
-        body = msgspec.msgpack.encode(record)
-        rest = memoryview(_HEAD.pack(len(body), zlib.crc32(body)) + body)
+        framed = _framed(record)
+        if len(framed) > _LARGEST:
+            raise UsageError(f"an answer of {len(framed):,} bytes is too large for a journal, which takes {_LARGEST:,}")
+        rest = memoryview(framed)
         try:
             while rest:
                 rest = rest[self._file.write(rest) :]
@@ -126,31 +148,48 @@ class Journal:
                 self._file.truncate(self._end)
                 self._file.seek(self._end)
             raise UsageError(f"cannot write the journal in {self.folder}: {error}; free space and run again") from error
-        self._end += _HEAD.size + len(body)
+        self._end += len(framed)
 
     def _open(self) -> None:
         path = self.folder / _FILE
         self._end = self._read(path) if path.exists() else 0
+        if self.dropped_bytes and self._end:
+            self._end = self._rewrite(path)
         # Without a buffer, so that nothing waits to be written when a write fails or the process is killed.
         self._file = path.open("r+b" if self._end else "wb", buffering=0)
         if self._end:
             self._file.truncate(self._end)
             self._file.seek(self._end)
             return
-        self._append(_Record("header", "", msgspec.Raw(msgspec.msgpack.encode(_Header(_VERSION, self.subject)))))
+        self._append(_header(self.subject))
 
     def _read(self, path: Path) -> int:
-        """Read the records that are whole; returns the bytes they take."""
-        good = 0
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            while (record := _next_record(file, size)) is not None:
+        """Read the records that are whole; returns where the last one ends, 0 where the header is not whole."""
+        data = memoryview(path.read_bytes())
+        good = place = 0
+        while place < len(data):
+            found = _record_at(data, place)
+            if found is None:
                 if good == 0:
-                    self._check_header(record)
-                else:
-                    self._answers[record.kind, record.key] = record.value
-                good = file.tell()
+                    break
+                place += 1  # a damaged length says nothing: look where the next record begins
+                continue
+            record, end = found
+            if good == 0:
+                self._check_header(record)
+            else:
+                self._answers[record.kind, record.key] = record.value
+            self.dropped_bytes += place - good
+            good = place = end
+        self.dropped_bytes += len(data) - good
         return good
+
+    def _rewrite(self, path: Path) -> int:
+        """Write the whole records anew, without what lay damaged between them; returns their bytes."""
+        records = [_header(self.subject), *(_Record(*key, value) for key, value in self._answers.items())]
+        data = b"".join(map(_framed, records))
+        replace_file(path, data)
+        return len(data)
 
     def _check_header(self, record: _Record) -> None:
         try:
@@ -169,18 +208,27 @@ class Journal:
             )
 
 
-def _next_record(file: BinaryIO, size: int) -> _Record | None:
-    head = file.read(_HEAD.size)
-    if len(head) < _HEAD.size:
+def _header(subject: str) -> _Record:
+    return _Record("header", "", msgspec.Raw(msgspec.msgpack.encode(_Header(_VERSION, subject))))
+
+
+def _framed(record: _Record) -> bytes:
+    body = msgspec.msgpack.encode(record)
+    return _HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+def _record_at(data: memoryview, place: int) -> tuple[_Record, int] | None:
+    """The whole record that begins at a place, and where it ends."""
+    begin = place + _HEAD.size
+    if begin > len(data):
         return None
-    length, crc = _HEAD.unpack(head)
-    if length > size - file.tell():  # a damaged length may ask for gigabytes
-        return None
-    body = file.read(length)
-    if zlib.crc32(body) != crc:
+    length, crc = _HEAD.unpack(data[place:begin])
+    # A damaged length may ask for gigabytes.
+    if length > min(len(data) - begin, _LARGEST) or zlib.crc32(data[begin : begin + length]) != crc:
         return None
     try:
-        return msgspec.msgpack.decode(body, type=_Record)
+        # A copy, so that what is kept of it does not hold the whole file.
+        return msgspec.msgpack.decode(bytes(data[begin : begin + length]), type=_Record), begin + length
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
