@@ -25,6 +25,7 @@ _COMMANDS = (
     "audit",
     "repro",
     "migrate",
+    "profile",
     "explain",
     "agent",
     "devices",

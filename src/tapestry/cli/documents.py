@@ -11,6 +11,7 @@ from tapestry.errors import FormatError, UsageError
 from tapestry.migration.explanation import Explanation
 from tapestry.migration.result import MigrationResult
 from tapestry.numerics.verdict import Verdict
+from tapestry.profiling.result import ProfileResult
 from tapestry.suite.against import Comparison, Past
 from tapestry.suite.audit.result import AuditResult
 from tapestry.suite.side_by_side import OperatorRow
@@ -62,6 +63,17 @@ class ExplainDocument(Explanation, frozen=True, kw_only=True):
 
 class LeftOutDocument(msgspec.Struct):
     """Samples of an operator that are not in the suite."""
+
+
+class ProfileDocument(ProfileResult, frozen=True, kw_only=True):
+    """``tapestry profile --json``: the fields of an Envelope, and the result."""
+
+    version: int = VERSION
+    command: str
+    model: str | None = None
+    seconds: float
+    environment: dict[str, str]
+    report: str | None = None
 
     op: str
     samples: int
@@ -222,7 +234,7 @@ class DoctorDocument(Envelope, kw_only=True):
 
 
 #: Whatever a command may write.
-Document = Envelope | MigrateDocument | ExplainDocument | AuditDocument
+Document = Envelope | MigrateDocument | ExplainDocument | AuditDocument | ProfileDocument
 
 #: File name in docs/schema → the document it describes.
 DOCUMENTS: dict[str, type[Document]] = {
@@ -233,6 +245,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "explain": ExplainDocument,
     "repro": ReproDocument,
     "agent": AgentDocument,
+    "profile": ProfileDocument,
     "devices": DevicesDocument,
     "backends": BackendsDocument,
     "doctor": DoctorDocument,

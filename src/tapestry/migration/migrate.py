@@ -20,6 +20,7 @@ from tapestry.backends.compiler import Compiler
 from tapestry.backends.registry import check_kind, default_backend, ready_backends
 from tapestry.errors import UsageError
 from tapestry.migration.engine import Migration, Outcome, Progress
+from tapestry.migration.missing import weigh
 from tapestry.migration.repros import with_repros
 from tapestry.migration.result import (
     Blocked,
@@ -127,12 +128,23 @@ def migrate(
         log = stack.enter_context(Journal(Path(journal), journal_subject(program, targets))) if journal else None
         outcome = Migration(program, found, sets, targets, log, progress).run()
         stack.callback(outcome.executable.close)
-        result = summarise(program, found, outcome, targets)
+        result = _weighed(summarise(program, found, outcome, targets), program, sets[0], outcome, targets[0])
         if repros is not None:
             findings = with_repros(result.findings, found, to, repros, progress=progress)
             result = msgspec.structs.replace(result, findings=findings)
         outcome.executable.reset()  # the counting run has moved the state on
         return Migrated(outcome.executable, outcome.placement, result, stack.pop_all())
+
+
+def _weighed(
+    result: MigrationResult, program: Program, inputs: InputSet, outcome: Outcome, target: Target
+) -> MigrationResult:
+    """The result with what its mixture of source and target costs, where the whole program is right."""
+    if not outcome.final.good:
+        return result
+    reasons = {entry.node: entry.reason for entry in result.blocked}
+    mixed, missing = weigh(program, inputs.calls[0], outcome.executable, target.resident, target.compiler, reasons)
+    return msgspec.structs.replace(result, mixed=mixed, missing=missing)
 
 
 def _with_faults(program: Program, files: Sequence[FaultFile]) -> Platform | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tapestry.profiling.result import Roofs
 from tapestry.suite.verdicts import OperatorSummary
 
 
@@ -156,6 +157,63 @@ class MigrationResult(msgspec.Struct, frozen=True):
     latent: tuple[Latent, ...] = ()
     #: In program order; empty where not all that moves was ever right at once.
     drift: tuple[DriftPoint, ...] = ()
+
+
+class MissingReason(msgspec.Struct, frozen=True):
+    """Why so many nodes of an operator stay on the source."""
+
+    reason: str
+    nodes: int
+
+
+class MissingOperator(msgspec.Struct, frozen=True):
+    """An operator (an origin's) that stays on the source, and what having it on the target would bring, taken alone.
+
+    Shares are of all compute nodes and of their FLOPs. ``transfers``, ``transfer_bytes`` and ``transfer_seconds`` would
+    vanish from each run, or are negative where there would be more. Which seconds are measured and which estimated, and
+    how, is in ``Mixed``; ``gain_seconds`` is what a kernel at the roof would save each run, ``likely_gain_seconds`` one
+    as near to it as what runs on the target. They are None for what could not be measured, and for operators that can
+    never move (not ``movable``).
+    """
+
+    op: str
+    nodes: tuple[str, ...]
+    sources: tuple[str, ...]
+    reasons: tuple[MissingReason, ...]
+    movable: bool
+    compute_nodes: int
+    compute_share: float
+    flops: int
+    flops_share: float
+    source_seconds: float
+    transfers: int
+    transfer_bytes: int
+    transfer_seconds: float | None
+    roof_seconds: float | None
+    target_seconds: float | None
+    gain_seconds: float | None
+    likely_gain_seconds: float | None
+
+
+class Mixed(msgspec.Struct, frozen=True):
+    """What a run of the final placement costs: its transfers, its nodes on the source, its regions on the target.
+
+    ``roof_share`` is the regions' time at the roof by their time. Seconds are None for what could not be measured, or
+    was not needed since nothing stays on the source; ``note`` says what could not and why. ``measured`` and
+    ``estimated`` tell of each field how its number came about (``operators`` are those of ``missing``).
+    """
+
+    transfers: int
+    transfer_bytes: int
+    transfer_seconds: float | None
+    source_nodes: int
+    source_seconds: float
+    target_seconds: float | None
+    roof_share: float | None
+    roofs: Roofs | None
+    measured: dict[str, str]
+    estimated: dict[str, str]
+    note: str = ""
     #: The most program runs that finding this many causes should take.
     runs_allowed: int = 0
 
@@ -163,3 +221,8 @@ class MigrationResult(msgspec.Struct, frozen=True):
     def good(self) -> bool:
         """Whether the whole program is right and nothing was found."""
         return self.check.good and not self.findings
+
+    #: The operators that stay on the source, the largest gain first.
+    missing: tuple[MissingOperator, ...] = ()
+    #: What the mixture costs a run; None where the whole program is not right.
+    mixed: Mixed | None = None

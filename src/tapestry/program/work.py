@@ -1,6 +1,6 @@
 """How much work a node is: floating-point operations and bytes, from shapes alone.
 
-The usual counts: 2 per multiply-add, 1 per element elsewhere. Not here: measured times.
+The usual counts: 2 per multiply-add, none for picking elements, 1 per element elsewhere. Not here: measured times.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from math import prod
 
 from tapestry.program import traits
-from tapestry.program.graph import Call, TensorSpec, operands
+from tapestry.program.graph import Call, Ref, TensorSpec, operands
 from tapestry.program.program import Program
 
 _PRODUCTS = {"mm", "bmm", "matmul", "linear", "addmm", "baddbmm", "mv", "dot", "_int_mm"}
+#: Operators that read of one argument only the elements that they give, and which argument that is.
+_PICKS = {"embedding": "weight", "index_select": "self", "gather": "self", "index": "self", "take": "self"}
 _CONVOLUTIONS = {"convolution"} | {f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3)}
 
 
@@ -29,9 +31,18 @@ def work_of(program: Program, node_id: str) -> Work:
     call = program.by_id[node_id].call
     if traits.is_view(call.target):
         return Work(0, 0)
-    read = [program.spec(ref) for ref in dict.fromkeys(operands(call))]
-    written = [spec for spec in call.outputs if spec is not None]
-    return Work(_flops(program, call), sum(spec.nbytes for spec in [*read, *written]))
+    picks = {ref: picked(program, node_id, ref) for ref in operands(call)}
+    read = sum(program.spec(ref).nbytes if nbytes is None else nbytes for ref, nbytes in picks.items())
+    return Work(_flops(program, call), read + sum(spec.nbytes for spec in call.outputs if spec is not None))
+
+
+def picked(program: Program, node_id: str, ref: Ref) -> int | None:
+    """The bytes of a value that a node reads when it picks elements from it, as of a table; None when it reads all."""
+    call = program.by_id[node_id].call
+    name = _PICKS.get(traits.base_name(call.target))
+    if name is None or traits.argument(call, name) != ref:
+        return None
+    return min(program.spec(ref).nbytes, sum(spec.nbytes for spec in call.outputs if spec is not None))
 
 
 def _flops(program: Program, call: Call) -> int:
@@ -46,6 +57,8 @@ def _flops(program: Program, call: Call) -> int:
     if "scaled_dot_product" in base:
         query, key, value = _specs(program, call)[:3]
         return 2 * prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+    if base in _PICKS:
+        return 0
     floating = any(spec is not None and spec.dtype.is_floating_point for spec in call.outputs)
     # A reduction works on every element of its input, any other operator on those of its result.
     return max([elements, *(spec.numel for spec in _specs(program, call))]) if floating else 0

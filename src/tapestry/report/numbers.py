@@ -9,6 +9,8 @@ import math
 
 #: What stands where there is no number.
 NONE = "–"
+#: Units of measured times, in seconds, the longest first.
+UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 
 
 def error(value: float | None) -> str:
@@ -73,6 +75,35 @@ def seconds(value: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def duration(value: float | None) -> str:
+    """A measured time in three significant digits: ``850 ns``, ``12.3 µs``, ``1.24 ms``, ``3.5 s``, ``–`` for None."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    for unit, length in UNITS.items():
+        if abs(value) >= length * 0.9995:
+            return f"{_three(value / length)} {unit}"
+    return "0 s"
+
+
+def rate(per_second: float | None) -> str:
+    """Billions a second in three significant digits: ``0.0123``, ``4.56``, ``1,230``, ``–`` for None."""
+    return NONE if per_second is None else _three(per_second / 1e9)
+
+
+def _three(value: float) -> str:
+    if value == 0.0:
+        return "0"
+    places = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.2e}")))))
+    return f"{value:,.{places}f}"
+
+
+def of_roof(value: float | None) -> str:
+    """A share of a roof in per cent, which may be more than all: ``0.4%``, ``37%``, ``140%``."""
+    if value is None or math.isnan(value):
+        return NONE
+    return share(value) if value < 0.0995 else f"{math.floor(value * 100 + 1e-9)}%"
 
 
 def nbytes(value: int) -> str:

@@ -1,4 +1,4 @@
-"""Reports of migrations and replays, each as one HTML text: gathers the views and renders the templates.
+"""Reports of migrations, replays and profiles, each as one HTML text: gathers the views and renders the templates.
 
 Inline style and script are the only ones the page's content security policy lets run (by hash), and it lets nothing
 load. Not here: writing the file (write).
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tapestry.errors import EnvironmentProblem
 from tapestry.migration.result import MigrationResult
 from tapestry.numerics.verdict import Verdict
+from tapestry.profiling.result import ProfileResult
 from tapestry.report import numbers
 from tapestry.report.causes import group_blocked, group_findings
 from tapestry.report.drift import drift_drawing
@@ -23,6 +24,8 @@ from tapestry.report.gauge import gauge
 from tapestry.report.graph import graph_data, place_counts
 from tapestry.report.header import ReportHeader
 from tapestry.report.headline import check_lines, computed, headline
+from tapestry.report.roofline import roofline
+from tapestry.report.sources import source_line
 from tapestry.report.timeline import timeline
 from tapestry.suite.verdicts import ReplayResult, by_operator
 
@@ -104,6 +107,33 @@ def render_replay(results: Sequence[ReplayResult], header: ReportHeader) -> str:
     )
 
 
+def render_profile(result: ProfileResult, header: ReportHeader) -> str:
+    """The page of a profile. EnvironmentProblem when jinja2 is missing."""
+    environment = _environment()
+    style, script = _asset("report.css"), _asset("sort.js")
+    there = [row for row in result.regions if row.place == "target"]
+    drawn = [row for row in there if row.flops and row.nbytes and row.flops_per_second]
+    return environment.get_template("profile.html.j2").render(
+        header=header,
+        title=header.title or header.model,
+        date=header.date.strftime("%Y-%m-%d %H:%M %Z").strip(),
+        result=result,
+        regions=there,
+        left=[row for row in result.regions if row.place != "target"],
+        drawn=len(drawn),
+        rooflines=[
+            ("wide", roofline(drawn, result.roofs, _WIDE)),
+            ("narrow", roofline(drawn, result.roofs, _NARROW)),
+        ]
+        if drawn
+        else [],
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+    )
+
+
 def _environment() -> jinja2.Environment:
     try:
         import jinja2
@@ -136,6 +166,10 @@ FILTERS: dict[str, Callable[..., object]] = {
     "share": numbers.share,
     "number": numbers.count,
     "seconds": numbers.seconds,
+    "duration": numbers.duration,
+    "rate": numbers.rate,
+    "of_roof": numbers.of_roof,
+    "line": source_line,
     "nbytes": numbers.nbytes,
     "plural": numbers.plural,
     "keep": _keep,

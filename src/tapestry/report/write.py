@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tapestry.errors import UsageError
 from tapestry.migration.result import MigrationResult
+from tapestry.profiling.result import ProfileResult
 from tapestry.report.header import ReportHeader
-from tapestry.report.page import render_migration, render_replay
+from tapestry.report.page import render_migration, render_profile, render_replay
 from tapestry.suite.verdicts import ReplayResult
 
 
@@ -25,6 +26,11 @@ def write_report(path: Path | str, result: MigrationResult, header: ReportHeader
 def write_replay_report(path: Path | str, results: Sequence[ReplayResult], header: ReportHeader) -> None:
     """The same for the replay of a suite on some devices."""
     _write(Path(path), render_replay(results, header))
+
+
+def write_profile_report(path: Path | str, result: ProfileResult, header: ReportHeader) -> None:
+    """The same for a profile."""
+    _write(Path(path), render_profile(result, header))
 
 
 def _write(target: Path, text: str) -> None:

@@ -18,6 +18,7 @@ from tapestry.cli.preflight import check_outputs, check_report, check_target
 
 if TYPE_CHECKING:
     from tapestry.migration.result import MigrationResult
+from tapestry.report.numbers import duration, of_roof
 
 
 def migrate(
@@ -146,7 +147,7 @@ def _show(document: MigrateDocument) -> None:
         ],
         ["FLOPs", percent(coverage.flops)],
         ["bytes moved by operators", percent(coverage.bytes)],
-        ["transfers per run", f"{coverage.transfers} ({size(coverage.transfer_bytes)})"],
+        ["transfers per run", _transfers(document)],
         ["launches per run", str(coverage.launches)],
     ]
     table(f"On {document.target}, counted from the driver's launch log", ("", ""), rows, numbers=(1,))
@@ -223,3 +224,40 @@ def _show_check(document: MigrateDocument) -> None:
         f"{size(suite.dump_bytes)}), {len(document.steps)} steps ({resumed} from the journal), "
         f"{document.program_runs} program runs (at most {document.runs_allowed}), {number(document.seconds, 3)} s"
     )
+    _show_missing(document)
+
+
+def _transfers(result: MigrationResult) -> str:
+    coverage, mixed = result.coverage, result.mixed
+    cost = f", {duration(mixed.transfer_seconds)}" if mixed and mixed.transfer_seconds is not None else ""
+    return f"{coverage.transfers} ({size(coverage.transfer_bytes)}){cost}"
+
+
+def _show_missing(result: MigrationResult) -> None:
+    mixed = result.mixed
+    if mixed is None or not result.missing:
+        return
+    rows = [
+        [
+            entry.op.removeprefix("aten.").removesuffix(".default"),
+            str(len(entry.nodes)),
+            percent(entry.flops_share),
+            duration(entry.source_seconds),
+            f"{entry.transfers}: {duration(entry.transfer_seconds)}" if entry.movable else "",
+            duration(entry.gain_seconds) if entry.movable else "cannot move",
+            duration(entry.likely_gain_seconds) if entry.movable else "",
+        ]
+        for entry in result.missing
+    ]
+    table(
+        f"Missing on {result.target}: what each operator alone would gain there in a run",
+        ("operator", "nodes", "FLOPs", "on source", "transfers", "at roof", "likely"), rows, numbers=(1, 2, 3, 4, 5, 6),
+    )  # fmt: skip
+    share = f", at {of_roof(mixed.roof_share)} of its roofs" if mixed.roof_share is not None else ""
+    out.print(
+        f"a run now: {duration(mixed.source_seconds)} on the source, {duration(mixed.target_seconds)} on "
+        f"{result.target}{share}; at roof: as a kernel there would; likely: as the others do"
+    )
+    if mixed.note:
+        out.print(f"note: {mixed.note}")
+    out.print()
