@@ -79,6 +79,31 @@ def test_an_operator_that_its_cases_find(kind: str, verdict: str, words: str) ->
     assert moved.result.program_runs <= 2 * log2() + 10
 
 
+def test_every_node_has_its_history() -> None:
+    moved = move(FaultyBackend(Fault("wrong", GELU), Fault("unsupported", TANH)))
+    for record in moved.result.nodes:
+        if record.place == "folded":
+            continue
+        (attempt,) = record.tried
+        assert (attempt.backend, attempt.how, attempt.verdict) == ("faulty", "cases", record.verdict)
+        assert attempt.cases >= 1
+        assert attempt.max_rel is not None
+        stays = record.op in (GELU, TANH)
+        assert (record.place == "source") == stays
+        assert bool(record.why) == bool(attempt.reason) == stays
+        assert record.why == (f"{attempt.verdict}: {attempt.reason}" if stays else "")
+
+
+def test_the_history_holds_what_the_program_showed() -> None:
+    moved = move(FaultyBackend(Fault("wrong", GELU, after=LINEAR)))
+    (finding,) = moved.result.findings
+    assert finding.cause == "merge"
+    for record in moved.result.nodes:
+        hows = [attempt.how for attempt in record.tried]
+        assert hows == (["cases", "merge"] if record.node in finding.nodes else ["cases"])
+        assert record.verdict == "pass"
+
+
 def test_several_operators_at_once() -> None:
     moved = move(
         FaultyBackend(Fault("wrong", GELU), Fault("abort", TANH), Fault("unsupported", SOFTMAX), Fault("hang", NORM))

@@ -203,6 +203,9 @@ def test_the_graph_holds_every_node_once(tmp_path: Path, troubled: MigrationResu
         assert graph["ops"][row[1]] == record.op
         assert graph["sources"][row[2]][1] in record.source
         assert row[3:7] == [record.place, record.region, int(record.compute), record.verdict]
+        history = graph["histories"][row[9]]
+        assert [entry[1] for entry in history] == [attempt.verdict for attempt in record.tried]
+        assert row[10] == record.why
 
 
 def test_modules_carry_badges(tmp_path: Path, troubled: MigrationResult, header: ReportHeader) -> None:

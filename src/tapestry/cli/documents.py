@@ -49,6 +49,8 @@ class MigrateDocument(MigrationResult, frozen=True, kw_only=True):
     report: str | None = None
     journal: str | None = None
     injected: tuple[str, ...] = ()
+    #: The model's further programs by name (a language model's ``prefill``); the fields beside it are of ``main``.
+    programs: dict[str, MigrationResult] = msgspec.field(default_factory=dict[str, MigrationResult])
 
 
 class ExplainDocument(Explanation, frozen=True, kw_only=True):
@@ -61,10 +63,6 @@ class ExplainDocument(Explanation, frozen=True, kw_only=True):
     environment: dict[str, str]
 
 
-class LeftOutDocument(msgspec.Struct):
-    """Samples of an operator that are not in the suite."""
-
-
 class ProfileDocument(ProfileResult, frozen=True, kw_only=True):
     """``tapestry profile --json``: the fields of an Envelope, and the result."""
 
@@ -74,6 +72,10 @@ class ProfileDocument(ProfileResult, frozen=True, kw_only=True):
     seconds: float
     environment: dict[str, str]
     report: str | None = None
+
+
+class LeftOutDocument(msgspec.Struct):
+    """Samples of an operator that are not in the suite."""
 
     op: str
     samples: int
@@ -243,9 +245,9 @@ DOCUMENTS: dict[str, type[Document]] = {
     "replay": ReplayDocument,
     "audit": AuditDocument,
     "explain": ExplainDocument,
+    "profile": ProfileDocument,
     "repro": ReproDocument,
     "agent": AgentDocument,
-    "profile": ProfileDocument,
     "devices": DevicesDocument,
     "backends": BackendsDocument,
     "doctor": DoctorDocument,

@@ -39,3 +39,10 @@ def capture_model(loaded: LoadedModel) -> Program:
 
     call = loaded.inputs[0].calls[0]
     return capture(loaded.module, call.args, call.kwargs, name=loaded.name)
+
+
+def capture_programs(loaded: LoadedModel) -> dict[str, Program]:
+    """Every program of the model by name; ``main`` is that of its own inputs."""
+    from tapestry.models.together import capture_programs
+
+    return capture_programs(loaded)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +16,13 @@ import msgspec
 import torch
 
 from tapestry.backends.base import Options
-from tapestry.backends.compiler import Compiler
-from tapestry.backends.registry import check_kind, default_backend, ready_backends
 from tapestry.errors import UsageError
 from tapestry.migration.engine import Migration, Outcome, Progress
+from tapestry.migration.history import attempts_by_node
 from tapestry.migration.missing import weigh
 from tapestry.migration.repros import with_repros
 from tapestry.migration.result import (
+    Attempt,
     Blocked,
     Check,
     Coverage,
@@ -32,6 +32,8 @@ from tapestry.migration.result import (
     ProgramSummary,
     SuiteSummary,
 )
+from tapestry.migration.warm import Warm
+from tapestry.migration.workbench import Workbench, workbench
 from tapestry.placement.executable import Executable
 from tapestry.placement.layout import SourceCalls
 from tapestry.placement.placement import Placement
@@ -41,17 +43,15 @@ from tapestry.program.capture import capture
 from tapestry.program.graph import operands
 from tapestry.program.inputs import InputSet, as_input_sets
 from tapestry.program.program import Program
-from tapestry.runtime.open import open_device
-from tapestry.runtime.resident import Resident
 from tapestry.suite.audit.faults import FaultFile
-from tapestry.suite.carve import carve, nodes_by_key
+from tapestry.suite.carve import carve
 from tapestry.suite.case import Suite
 from tapestry.suite.derived import SAME_KEY, admitting, with_variants
 from tapestry.suite.injection.platform import Platform
 from tapestry.suite.journal import Journal
 from tapestry.suite.replay import Target
 from tapestry.suite.variants.derive import Budget
-from tapestry.suite.verdicts import CaseResult, by_operator
+from tapestry.suite.verdicts import CaseResult, ReplayResult, by_operator
 
 #: Variants of each operator key that decide, besides the carved cases, whether its nodes move.
 VARIANTS = 16
@@ -59,12 +59,19 @@ VARIANTS = 16
 
 @dataclass(frozen=True)
 class Migrated:
-    """A migrated model: call ``executable`` as the model; ``close`` (or leave the with block) frees its device."""
+    """A migrated model: call ``executable`` as the model; ``close`` (or leave the with block) frees what it opened.
+
+    ``replayed`` are the verdicts of the cases. ``fresh`` counts what the journal could not answer, by ``case`` and
+    ``step``; empty without a journal. ``notes`` is what a user should be told about the run.
+    """
 
     executable: Executable
     placement: Placement
     result: MigrationResult
     _closing: ExitStack
+    replayed: ReplayResult
+    fresh: Mapping[str, int]
+    notes: tuple[str, ...] = ()
 
     def close(self) -> None:
         """Free the executable and close the device."""
@@ -91,6 +98,8 @@ def migrate(
     repros: Path | None = None,
     options: Mapping[str, Options] | None = None,
     inject: Sequence[FaultFile] = (),
+    bench: Workbench | None = None,
+    warm: Warm | None = None,
 ) -> Migrated:
     """Move a model to a device, operator by operator, with the whole model checked at every step.
 
@@ -102,6 +111,8 @@ def migrate(
     ``repros`` is a folder: each finding that a case shows gets a repro bundle there.
     ``options`` are used by backend, or else the reference options. ``inject`` makes the target a platform with these
     faults (suite.audit.faults.read_faults): what they are about is computed by them and counts as on the target.
+    ``bench`` is a device that is open already, in place of ``to`` and ``backend``; it stays open after ``close``.
+    ``warm`` keeps what does not change from one migration of the same program, inputs and ``bench`` to the next.
     ``journal`` is a folder: a rerun after an interruption goes on from there. ``eager`` is the model that a Program
     was captured from, timed for comparison. Raises EnvironmentProblem when the
     device or the backend is missing, CaptureError or UsageError when model, inputs or journal are unfit; whatever
@@ -109,31 +120,30 @@ def migrate(
     """
     sets = as_input_sets(inputs)
     with ExitStack() as stack:
-        # Before the device is opened: its worker loads only what backends known by then may load.
-        named = ready_backends(backend) if backend else ()
-        resident = Resident(open_device(to))
-        stack.callback(resident.device.close)
-        chosen = named or ready_backends(default_backend(resident.device.info.kind))
-        for entry in chosen:
-            check_kind(entry, resident.device.info)
+        at = bench or stack.enter_context(workbench(to, backend))
         program = model if isinstance(model, Program) else _captured(model, sets[0])
-        found = suite or carve(program, sets, eager=eager, progress=progress)
-        _check_suite(found, program)
-        if variants and not any(case.base for case in found.cases):
-            found = with_variants(found, Budget(cases=variants), SAME_KEY, progress)
-        found = admitting(found, nonfinite)
-        compiler = stack.enter_context(Compiler())
-        faulty = _with_faults(program, inject)
-        targets = [Target.of(resident, entry, compiler, (options or {}).get(entry.name), faulty) for entry in chosen]
-        log = stack.enter_context(Journal(Path(journal), journal_subject(program, targets))) if journal else None
-        outcome = Migration(program, found, sets, targets, log, progress).run()
+        warm = warm or Warm()
+
+        def all_cases() -> Suite:
+            found = suite or carve(program, sets, eager=eager, progress=progress)
+            _check_suite(found, program)
+            if variants and not any(case.base for case in found.cases):
+                found = with_variants(found, Budget(cases=variants), SAME_KEY, progress)
+            return admitting(found, nonfinite)
+
+        found = warm.suite(all_cases)
+        targets = at.targets(options, _with_faults(program, inject))
+        with Journal(Path(journal), journal_subject(program, targets)) if journal else nullcontext() as log:
+            outcome = Migration(program, found, sets, targets, log, progress, warm).run()
         stack.callback(outcome.executable.close)
         result = _weighed(summarise(program, found, outcome, targets), program, sets[0], outcome, targets[0])
         if repros is not None:
-            findings = with_repros(result.findings, found, to, repros, progress=progress)
+            findings = with_repros(result.findings, found, at.to, repros, progress=progress)
             result = msgspec.structs.replace(result, findings=findings)
         outcome.executable.reset()  # the counting run has moved the state on
-        return Migrated(outcome.executable, outcome.placement, result, stack.pop_all())
+        notes = (log.damage,) if log is not None and log.damage else ()
+        fresh = dict(log.put_count) if log is not None else {}
+        return Migrated(outcome.executable, outcome.placement, result, stack.pop_all(), outcome.replayed, fresh, notes)
 
 
 def _weighed(
@@ -156,9 +166,13 @@ def _with_faults(program: Program, files: Sequence[FaultFile]) -> Platform | Non
 
 
 def journal_subject(program: Program, targets: Sequence[Target]) -> str:
-    """What a migration's journal is about: the graph, the device and its backends."""
+    """What a migration's journal is about: the model by its name, the device and its backends.
+
+    Not the graph: the keys of answers name what they depend on, so that what a changed model shares with the old one
+    need not be worked out again.
+    """
     backends = ",".join(target.backend.name for target in targets)
-    return f"migrate {program.name} {program.graph_hash[:16]} to {targets[0].resident.device.info.name} {backends}"
+    return f"migrate {program.name} to {targets[0].resident.device.info.name} {backends}"
 
 
 def _captured(model: torch.nn.Module | Callable[..., object], first: InputSet) -> Program:
@@ -253,18 +267,13 @@ def _blocked(program: Program, outcome: Outcome) -> tuple[Blocked, ...]:
 
 def _records(program: Program, outcome: Outcome) -> tuple[NodeRecord, ...]:
     moved = _moved(outcome)
-    verdicts: dict[str, tuple[str, float]] = {}
-    for entry in outcome.replayed.results:
-        known = verdicts.get(entry.key)
-        if entry.latent:
-            continue
-        if known is None or entry.blocks:
-            verdicts[entry.key] = (str(entry.verdict), entry.metrics.max_rel)
-        else:
-            verdicts[entry.key] = (known[0], max(known[1], entry.metrics.max_rel))
-    by_node = {
-        node_id: verdicts[key] for key, ids in nodes_by_key(program).items() if key in verdicts for node_id in ids
-    }
+    tried = attempts_by_node(program, outcome.replayed, outcome.findings)
+    why = {entry.node: entry.reason for entry in _blocked(program, outcome)}
+
+    def decided(node_id: str) -> Attempt | None:
+        """By the backend that its cases ended with."""
+        return next((entry for entry in reversed(tried.get(node_id, ())) if entry.how == "cases"), None)
+
     return tuple(
         NodeRecord(
             node=node.id,
@@ -274,9 +283,11 @@ def _records(program: Program, outcome: Outcome) -> tuple[NodeRecord, ...]:
             place="folded" if node.id in program.folded else "target" if node.id in moved else "source",
             region=moved.get(node.id, ""),
             compute=node.id in program.compute,
-            verdict=by_node.get(node.id, ("", 0.0))[0],
-            max_rel=by_node[node.id][1] if node.id in by_node else None,
+            verdict=last.verdict if last else "",
+            max_rel=last.max_rel if last else None,
             reads=tuple(dict.fromkeys(ref.name for ref in operands(node.call))),
+            tried=tried.get(node.id, ()),
+            why=why.get(node.id, ""),
         )
-        for node in program.nodes
+        for node, last in ((node, decided(node.id)) for node in program.nodes)
     )

@@ -124,8 +124,28 @@ class Check(msgspec.Struct, frozen=True):
     tokens: dict[str, int] | None = None
 
 
+class Attempt(msgspec.Struct, frozen=True):
+    """What came of trying a node's operator with a backend of the target.
+
+    ``how``: ``cases`` (alone, on ``cases`` of the suite, of which ``case`` is the one that ``verdict`` and ``reason``
+    are of, and ``max_rel`` the worst error against the oracle), or the cause of a finding (``program``, ``merge``,
+    ``kernel``).
+    """
+
+    backend: str
+    how: str
+    verdict: str
+    cases: int = 0
+    max_rel: float | None = None
+    reason: str = ""
+    case: str = ""
+
+
 class NodeRecord(msgspec.Struct, frozen=True):
-    """Where one node ended: ``place`` is ``target``, ``source`` or ``folded``; ``region`` its tag on the target."""
+    """Where one node ended: ``place`` is ``target``, ``source`` or ``folded``; ``region`` its tag on the target.
+
+    ``tried`` is its history, ``why`` the reason that it stays on the source, where it does.
+    """
 
     node: str
     op: str
@@ -137,26 +157,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     verdict: str
     max_rel: float | None
     reads: tuple[str, ...]
-
-
-class MigrationResult(msgspec.Struct, frozen=True):
-    """Everything that is reported of a migration."""
-
-    target: str
-    backend: str
-    program: ProgramSummary
-    suite: SuiteSummary
-    coverage: Coverage
-    check: Check
-    findings: tuple[Finding, ...]
-    blocked: tuple[Blocked, ...]
-    steps: tuple[Step, ...]
-    program_runs: int
-    operators: tuple[OperatorSummary, ...]
-    nodes: tuple[NodeRecord, ...]
-    latent: tuple[Latent, ...] = ()
-    #: In program order; empty where not all that moves was ever right at once.
-    drift: tuple[DriftPoint, ...] = ()
+    tried: tuple[Attempt, ...] = ()
+    why: str = ""
 
 
 class MissingReason(msgspec.Struct, frozen=True):
@@ -214,15 +216,34 @@ class Mixed(msgspec.Struct, frozen=True):
     measured: dict[str, str]
     estimated: dict[str, str]
     note: str = ""
+
+
+class MigrationResult(msgspec.Struct, frozen=True):
+    """Everything that is reported of a migration."""
+
+    target: str
+    backend: str
+    program: ProgramSummary
+    suite: SuiteSummary
+    coverage: Coverage
+    check: Check
+    findings: tuple[Finding, ...]
+    blocked: tuple[Blocked, ...]
+    steps: tuple[Step, ...]
+    program_runs: int
+    operators: tuple[OperatorSummary, ...]
+    nodes: tuple[NodeRecord, ...]
+    latent: tuple[Latent, ...] = ()
+    #: In program order; empty where not all that moves was ever right at once.
+    drift: tuple[DriftPoint, ...] = ()
     #: The most program runs that finding this many causes should take.
     runs_allowed: int = 0
+    #: The operators that stay on the source, the largest gain first.
+    missing: tuple[MissingOperator, ...] = ()
+    #: What the mixture costs a run; None where the whole program is not right.
+    mixed: Mixed | None = None
 
     @property
     def good(self) -> bool:
         """Whether the whole program is right and nothing was found."""
         return self.check.good and not self.findings
-
-    #: The operators that stay on the source, the largest gain first.
-    missing: tuple[MissingOperator, ...] = ()
-    #: What the mixture costs a run; None where the whole program is not right.
-    mixed: Mixed | None = None

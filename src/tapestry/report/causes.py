@@ -5,6 +5,7 @@ Not here: what a finding is (migration).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -28,17 +29,26 @@ CAUSES: dict[str, tuple[str, str]] = {
         "Each node is right alone, but the region compiled from them is not. "
         "The nodes run on the target in smaller regions.",
     ),
+    "kernel": (
+        "A hand-written kernel is wrong",
+        "Another backend takes over where it matches; what that one cannot take has a finding of its own.",
+    ),
 }
 
 
 @dataclass(frozen=True)
 class FindingView:
-    """One finding, or several that differ in nodes only. ``number`` starts at 1 and is its anchor on the page."""
+    """One finding, or several with one cause. ``number`` starts at 1 and is its anchor on the page.
+
+    ``reason`` is that of the finding with the most nodes, ``others`` are those that say the same with other numbers.
+    """
 
     number: int
+    cause: str
     verdict: str
     ops: tuple[str, ...]
     reason: str
+    others: tuple[str, ...]
     nodes: tuple[str, ...]
     sources: tuple[SourceLine, ...]
     repros: tuple[str, ...]
@@ -66,11 +76,16 @@ class BlockedGroup:
 
 
 def group_findings(findings: Iterable[Finding]) -> tuple[CauseGroup, ...]:
-    """Group findings by cause; findings with equal operators, verdict and reason become one."""
+    """Group findings by cause; findings of the same operators with the same verdict and reason become one.
+
+    Reasons that differ in numbers only (sizes, errors) are the same: ten shapes of one convolution are one cause.
+    """
     by_cause: dict[str, dict[tuple[tuple[str, ...], str, str], list[Finding]]] = {cause: {} for cause in CAUSES}
     for finding in findings:
         same = by_cause.setdefault(finding.cause, {})
-        same.setdefault((finding.ops, finding.verdict, finding.reason), []).append(finding)
+        same.setdefault((tuple(sorted(set(finding.ops))), finding.verdict, _wording(finding.reason)), []).append(
+            finding
+        )
     groups: list[CauseGroup] = []
     number = 1
     for cause, entries in by_cause.items():
@@ -84,13 +99,20 @@ def group_findings(findings: Iterable[Finding]) -> tuple[CauseGroup, ...]:
     return tuple(groups)
 
 
+def _wording(reason: str) -> str:
+    return re.sub(r"\d[\d.,]*(e[-+]?\d+)?", "#", reason)
+
+
 def _view(number: int, same: list[Finding]) -> FindingView:
-    first = same[0]
+    first = max(same, key=lambda finding: len(finding.nodes))
+    reasons = dict.fromkeys(finding.reason for finding in same)
     return FindingView(
         number,
+        first.cause,
         first.verdict,
-        first.ops,
+        tuple(dict.fromkeys(op for finding in same for op in finding.ops)),
         first.reason,
+        tuple(reason for reason in reasons if reason != first.reason),
         tuple(dict.fromkeys(node for finding in same for node in finding.nodes)),
         _lines(source for finding in same for source in finding.sources),
         tuple(dict.fromkeys(finding.repro for finding in same if finding.repro)),

@@ -10,13 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from tapestry.migration.result import NodeRecord
+from tapestry.migration.result import Attempt, NodeRecord
 from tapestry.report import numbers
 from tapestry.report.sources import source_line
 
 #: A node as a row of the page's data: id, op, source (indices into ``ops`` and ``sources``), place, region,
-#: compute (0 or 1), verdict, error, what it reads (a node's index, or the name of a parameter or an input).
-NodeRow = tuple[str, int, int, str, str, int, str, str, list[int | str]]
+#: compute (0 or 1), verdict, error, what it reads (a node's index, or the name of a parameter or an input), its history
+#: (an index into ``histories``), why it stays.
+NodeRow = tuple[str, int, int, str, str, int, str, str, list[int | str], int, str]
+
+#: What was tried in which way, as a reader is told it: where, verdict, and what came of it.
+AttemptRow = tuple[str, str, str]
+
+_HOW = {
+    "cases": "alone",
+    "program": "in the whole program",
+    "merge": "compiled with others",
+    "kernel": "as a hand-written kernel",
+}
 
 #: So many folded nodes in a row share one row of the tree.
 _LONG_RUN = 4
@@ -36,6 +47,7 @@ def graph_data(nodes: Sequence[NodeRecord]) -> dict[str, object]:
     """Strings are kept once; the tree's leaves are indices into ``nodes``. Safe for JSON: no NaN, no infinities."""
     ops: dict[str, int] = {}
     sources: dict[tuple[str, str], int] = {}
+    histories: dict[tuple[AttemptRow, ...], int] = {}
     places = {record.node: place for place, record in enumerate(nodes)}
     rows: list[NodeRow] = []
     for record in nodes:
@@ -51,10 +63,26 @@ def graph_data(nodes: Sequence[NodeRecord]) -> dict[str, object]:
                 record.verdict,
                 numbers.error(record.max_rel),
                 [places.get(name, name) for name in record.reads],
+                histories.setdefault(tuple(map(_attempt, record.tried)), len(histories)),
+                record.why,
             )
         )
     tree = _badges(_compact(_gather_folded(_tree(nodes), nodes)), nodes)
-    return {"ops": list(ops), "sources": list(sources), "nodes": rows, "tree": tree}
+    return {
+        "ops": list(ops),
+        "sources": list(sources),
+        "histories": [list(entry) for entry in histories],
+        "nodes": rows,
+        "tree": tree,
+    }
+
+
+def _attempt(entry: Attempt) -> AttemptRow:
+    where = f"{entry.backend}, {_HOW.get(entry.how, entry.how)}"
+    words = [numbers.plural(entry.cases, "case")] if entry.cases else []
+    if entry.max_rel is not None:
+        words.append(f"worst error {numbers.error(entry.max_rel)}")
+    return where, entry.verdict, "; ".join([*words, *([entry.reason] if entry.reason else [])])
 
 
 def place_counts(nodes: Sequence[NodeRecord]) -> dict[str, int]:

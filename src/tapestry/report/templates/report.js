@@ -4,7 +4,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("graph-data").textContent);
   const tree = document.getElementById("tree");
-  const ID = 0, OP = 1, SRC = 2, PLACE = 3, REGION = 4, COMPUTE = 5, VERDICT = 6, ERROR = 7, READS = 8;
+  const ID = 0, OP = 1, SRC = 2, PLACE = 3, REGION = 4, COMPUTE = 5, VERDICT = 6, ERROR = 7, READS = 8, TRIED = 9, WHY = 10;
   const FEW = 300; // what a filter lets through is unfolded up to this many nodes
   const target = tree.dataset.target, backend = tree.dataset.backend;
 
@@ -134,6 +134,10 @@
     tell("Operator", data.ops[node[OP]] + (node[COMPUTE] ? " (compute node)" : ""));
     tell("Runs on", node[PLACE] === "target" ? backend + " on " + target : node[PLACE] === "folded" ? "nothing: folded into a constant" : "the source");
     if (node[REGION]) tell("Region", link(node[REGION], () => search("region:" + node[REGION])));
+    for (const [where, verdict, words] of data.histories[node[TRIED]]) {
+      tell("Tried", where + " ", make("span", "chip v-" + verdict, verdict), " " + words);
+    }
+    if (node[WHY]) tell("Why it stays", node[WHY]);
     tell("Source", data.sources[node[SRC]][1]);
     const reads = [];
     for (const read of node[READS]) {
