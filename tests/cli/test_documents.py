@@ -100,6 +100,30 @@ def test_explain(tapestry: Tapestry, factories: str, tmp_path: Path) -> None:
     validated(tmp_path / "out.json", "explain")
 
 
+def test_profile(tapestry: Tapestry, factories: str, tmp_path: Path) -> None:
+    report, placement = tmp_path / "report.html", tmp_path / "placement.json"
+    ended = tapestry(
+        "profile", f"{factories}:small", "--to", "cpu", "--json", tmp_path / "out.json", "--report", report
+    )
+    assert ended.code == 0, ended.err
+    document = validated(tmp_path / "out.json", "profile")
+    assert {row["ops"][0] for row in document["regions"]} == {  # type: ignore[index, union-attr]
+        "aten.linear.default", "aten.gelu.default", "aten.layer_norm.default",
+    }  # fmt: skip
+    assert document["roofs"]["bytes_per_second"] > 0  # type: ignore[index, operator]
+    assert "tapestry profile" in report.read_text()
+    assert max(map(len, ended.out.splitlines())) <= 80
+
+    ended = tapestry("migrate", f"{factories}:small", "--to", "cpu", "--fresh", "-o", placement)
+    assert ended.code == 0, ended.err
+    ended = tapestry(
+        "profile", f"{factories}:small", "--to", "cpu", "--placement", placement, "--json", tmp_path / "out.json"
+    )
+    assert ended.code == 0, ended.err
+    (row,) = validated(tmp_path / "out.json", "profile")["regions"]  # type: ignore[misc]
+    assert len(row["ops"]) == 3
+
+
 @pytest.mark.parametrize("command", ["devices", "backends"])
 def test_listings(tapestry: Tapestry, command: str, tmp_path: Path) -> None:
     ended = tapestry(command, "--json", tmp_path / "out.json")

@@ -172,7 +172,7 @@ class _Strange(EagerMockDevice):
 
 
 def test_a_device_without_benchmarks_is_refused() -> None:
-    with Compiler(CompileCache()) as compiler, pytest.raises(UnsupportedError, match="no roof benchmark.*abacus"):
+    with Compiler(CompileCache()) as compiler, pytest.raises(UnsupportedError, match=r"no roof benchmark.*abacus"):
         profile(blocks()[1], inputs(), Resident(_Strange()), (Eager(),), compiler)
 
 

@@ -103,7 +103,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
 
 def test_chains_compute_every_link(device: Device) -> None:
     """A compiler that left links out would make the roof too high."""
-    kernels = list(benchmarks._kernels(device.info, "chain"))
+    kernels = list(benchmarks.kernels(device.info, "chain"))
     assert len(kernels) >= 4
     given = np.array([0.99, 0.01, *(place / 64 for place in range(62))], np.float32)
     for kernel in kernels:
@@ -122,18 +122,18 @@ def _chained(given: np.ndarray, width: int) -> np.ndarray:
     wide = given.astype(np.float64)
     first = {1: wide[2:3], 4: wide[4:8], 8: wide[8:16]}[width]
     begin = first[None, :] + np.arange(64)[:, None] / 256
-    scales = np.array([1 - k / 16 for k in range(benchmarks._CHAINS)])
+    scales = np.array([1 - k / 16 for k in range(benchmarks.CHAINS)])
     x = begin[:, :, None] * scales
-    for _ in range(benchmarks._ROUNDS * benchmarks._LINKS):
+    for _ in range(benchmarks.ROUNDS * benchmarks.LINKS):
         x = x * wide[0] + wide[1]
     return x.sum((1, 2))
 
 
 def test_copies_copy(device: Device) -> None:
     nbytes = 17 << 20
-    (kernel,) = benchmarks._kernels(device.info, "copy")
+    (kernel,) = benchmarks.kernels(device.info, "copy")
     source, target = device.alloc(32 << 20), device.alloc(32 << 20)
-    benchmarks._fill(device, source, target)
+    benchmarks.fill(device, source, target)
     assert device.read(source, 256, nbytes) == bytes(range(256))
     loaded = device.load(kernel.module)
     device.write(target, bytes(16))
@@ -147,7 +147,7 @@ def test_the_host_multiplies_and_copies(tmp_path: Path) -> None:
     try:
         rates = [way() for way in arithmetic_rates(device)]
         assert [rate.name for rate in rates] == ["PyTorch's product of 64 by 64 matrices"]
-        view = benchmarks._view_of(16, device.info)
+        view = benchmarks.view_of(16, device.info)
         source, target = device.alloc(64), device.alloc(64)
         device.write(source, bytes(range(64)))
         device.submit([Call(device.load(view), (source,), (target,))])

@@ -25,6 +25,39 @@ def test_errors_have_two_digits(value: float | None, text: str) -> None:
     assert numbers.error(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"), (math.inf, "–"), (0.0, "0 s"), (3e-10, "0 s"), (8.5e-7, "850 ns"), (1.234e-5, "12.3 µs"),
+        (9.9996e-4, "1.00 ms"), (0.0999, "99.9 ms"), (3.456, "3.46 s"), (1234.5, "1,234 s"), (-0.0021, "-2.10 ms"),
+    ],
+)  # fmt: skip
+def test_durations_have_three_digits(value: float | None, text: str) -> None:
+    assert numbers.duration(value) == text
+
+
+@given(st.floats(min_value=1e-9, max_value=1e6))
+def test_a_duration_reads_back_within_its_digits(value: float) -> None:
+    number, unit = numbers.duration(value).replace(",", "").split()
+    # Three significant digits: half a unit of the third one, 0.5% of the value at most.
+    assert float(number) * numbers.UNITS[unit] == pytest.approx(value, rel=5.1e-3)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (0.0, "0"), (1.234e7, "0.0123"), (4.5678e9, "4.57"), (1.234e12, "1,234")]
+)
+def test_rates_are_billions(value: float | None, text: str) -> None:
+    assert numbers.rate(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0.0004, "<0.1%"), (0.0123, "1.2%"), (0.375, "37%"), (0.9999, "99%"), (1.4, "140%")],
+)
+def test_shares_of_a_roof_may_be_over_it(value: float | None, text: str) -> None:
+    assert numbers.of_roof(value) == text
+
+
 @given(st.floats(min_value=1e-300, max_value=1e300))
 def test_an_error_reads_back_within_its_digits(value: float) -> None:
     # Two significant digits: half a unit of the second one, 5% of the value at most.

@@ -18,10 +18,9 @@ from tapestry.runtime.module import Compiled
 class _Partial(Backend):
     """Takes what the backend of ``whole`` takes, but for the operators in ``lacks`` (``aten.gelu.default``)."""
 
-    isolated: ClassVar[bool] = False
     whole: ClassVar[type[Backend]]
 
-    def __init__(self, lacks: Collection[str]) -> None:
+    def __init__(self, lacks: Collection[str] = ()) -> None:
         self.lacks = frozenset(lacks)
         self._inner = self.whole()
 
@@ -49,12 +48,13 @@ class PartialEager(_Partial):
     """For mock devices and ``cpu``."""
 
     name: ClassVar[str] = "partial"
+    isolated: ClassVar[bool] = False
     device_kinds: ClassVar[frozenset[str]] = Eager.device_kinds
     whole: ClassVar[type[Backend]] = Eager
 
 
 class PartialTvm(_Partial):
-    """For OpenCL and WebGPU."""
+    """For OpenCL and WebGPU. The process that compiles for it makes one that lacks nothing, and is asked no more."""
 
     name: ClassVar[str] = "partial-tvm"
     device_kinds: ClassVar[frozenset[str]] = Tvm.device_kinds

@@ -32,7 +32,7 @@ _STEP_BYTES = 16 << 20
 
 _GROUP = 64
 #: Chains of an invocation, links of each in a round, and rounds: enough to hide a multiply-add's latency.
-_CHAINS, _LINKS, _ROUNDS = 12, 2, 256
+CHAINS, LINKS, ROUNDS = 12, 2, 256
 #: Workgroups that a chain begins with, and how many at most; it grows until a run lasts so many seconds.
 _GROUPS, _MOST_GROUPS, _LONG = 64, 16_384, 5e-3
 #: Seconds that each benchmark takes, about.
@@ -64,15 +64,15 @@ def copy_rates(device: Device) -> Iterator[Callable[[], Rate]]:
     """Ways to copy; each reads and writes every byte once. Raises UnsupportedError for a kind without benchmarks."""
     nbytes = copy_bytes(device.info)
     yield lambda: _copied(device, nbytes, None)
-    for kernel in _kernels(device.info, "copy"):
+    for kernel in kernels(device.info, "copy"):
         yield lambda kernel=kernel: _copied(device, nbytes, (kernel.name, kernel.module))
     if device.info.kind in Eager.device_kinds:
-        yield lambda: _copied(device, nbytes, ("PyTorch's copy", _view_of(nbytes // 4, device.info)))
+        yield lambda: _copied(device, nbytes, ("PyTorch's copy", view_of(nbytes // 4, device.info)))
 
 
 def arithmetic_rates(device: Device) -> Iterator[Callable[[], Rate]]:
     """Ways to compute in float32. Raises UnsupportedError for a kind without benchmarks."""
-    for kernel in _kernels(device.info, "chain"):
+    for kernel in kernels(device.info, "chain"):
         yield lambda kernel=kernel: _chained(device, kernel)
     if device.info.kind in Eager.device_kinds:
         yield lambda: _multiplied(device)
@@ -137,7 +137,7 @@ def _loaded(device: Device, module: KernelModule | Artifact) -> Generator[Loaded
 
 def _copied(device: Device, nbytes: int, by: tuple[str, KernelModule | Artifact] | None) -> Rate:
     with _memory(device, nbytes, nbytes) as (source, target):
-        _fill(device, source, target)
+        fill(device, source, target)
         if by is None:
             commands: list[Command] = [CopyBuffer(source, target, nbytes)]
             return Rate(2 * nbytes / time_commands(device, commands, _BUDGET).low, "the driver's copy of a buffer")
@@ -153,8 +153,8 @@ def _copied(device: Device, nbytes: int, by: tuple[str, KernelModule | Artifact]
             return Rate(2 * nbytes / time_commands(device, commands, _BUDGET).low, name)
 
 
-def _fill(device: Device, source: Buffer, target: Buffer) -> None:
-    """Write all of both, most of it by copies on the device: a network may lie between."""
+def fill(device: Device, source: Buffer, target: Buffer) -> None:
+    """Write all of two buffers of one size in whole MiB, mostly by copies there: a network may lie between."""
     device.write(source, bytes(range(256)) * (_SEED_BYTES // 256))
     done, commands = _SEED_BYTES, list[Command]()
     while True:
@@ -168,8 +168,8 @@ def _fill(device: Device, source: Buffer, target: Buffer) -> None:
     device.sync()
 
 
-def _chained(device: Device, kernel: _Kernel) -> Rate:
-    per_group = 2 * _GROUP * _CHAINS * _LINKS * _ROUNDS * kernel.width
+def _chained(device: Device, kernel: Kernel) -> Rate:
+    per_group = 2 * _GROUP * CHAINS * LINKS * ROUNDS * kernel.width
     with _loaded(device, kernel.module) as loaded, _memory(device, 256, 4 * _GROUP * _MOST_GROUPS) as (given, made):
         # x → x · 0.99 + 0.01 stays between 0 and 1, wherever it begins.
         values = [0.99, 0.01, *(place / 64 for place in range(62))]
@@ -199,7 +199,7 @@ def _multiplied(device: Device) -> Rate:
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class Kernel:
     """A hand-written benchmark; ``width`` is how many floats a link of its chains computes."""
 
     name: str
@@ -207,19 +207,20 @@ class _Kernel:
     width: int
 
 
-def _kernels(info: DeviceInfo, entry: str) -> Iterator[_Kernel]:
+def kernels(info: DeviceInfo, entry: str) -> Iterator[Kernel]:
+    """The hand-written kernels called ``copy`` or ``chain`` for this kind of device; none where it runs artifacts."""
     decls = (KernelDecl(entry, "rw"),)
     if info.kind == "opencl" and entry == "copy":
-        yield _Kernel("a copying kernel", KernelModule("opencl", _OPENCL_COPY, decls), 4)
+        yield Kernel("a copying kernel", KernelModule("opencl", _OPENCL_COPY, decls), 4)
     elif info.kind == "opencl":
         # PoCL calls a function for each mad, and fuses a product and a sum, which OpenCL allows unless told not to.
         for width, (link, how) in product((1, 4, 8), (("c * a + b", _SUM), ("mad(c, a, b)", "mad"))):
-            yield _Kernel(f"{_named(width)}, {how}", KernelModule("opencl", _opencl_chain(width, link), decls), width)
+            yield Kernel(f"{_named(width)}, {how}", KernelModule("opencl", _opencl_chain(width, link), decls), width)
     elif info.kind == "webgpu" and entry == "copy":
-        yield _Kernel("a copying kernel", KernelModule("wgsl", _WGSL_COPY, decls), 4)
+        yield Kernel("a copying kernel", KernelModule("wgsl", _WGSL_COPY, decls), 4)
     elif info.kind == "webgpu":
         for width, (link, how) in product((1, 4), (("c * a + b", _SUM), ("fma(c, a, b)", "fma"))):
-            yield _Kernel(f"{_named(width)}, {how}", KernelModule("wgsl", _wgsl_chain(width, link), decls), width)
+            yield Kernel(f"{_named(width)}, {how}", KernelModule("wgsl", _wgsl_chain(width, link), decls), width)
 
 
 _SUM = "a product and a sum"
@@ -278,7 +279,7 @@ def _opencl_chain(width: int, link: str) -> str:
     vector = "float" if width == 1 else f"float{width}"
     load = "x[2]" if width == 1 else f"vload{width}(1, x)"
     lanes = [f"all.s{place:x}" for place in range(width)] if width > 1 else ["all"]
-    begin = " ".join(f"TYPE c{k} = first * {1 - k / 16}f;" for k in range(_CHAINS))
+    begin = " ".join(f"TYPE c{k} = first * {1 - k / 16}f;" for k in range(CHAINS))
     return _filled(_OPENCL_CHAIN, vector, load, begin, _step(link), lanes)
 
 
@@ -286,16 +287,14 @@ def _wgsl_chain(width: int, link: str) -> str:
     vector = "f32" if width == 1 else "vec4f"
     load = "x[2]" if width == 1 else "vec4f(x[4], x[5], x[6], x[7])"
     lanes = ["all.x", "all.y", "all.z", "all.w"] if width > 1 else ["all"]
-    begin = "\n  ".join(f"var c{k} = first * {1 - k / 16};" for k in range(_CHAINS))
+    begin = "\n  ".join(f"var c{k} = first * {1 - k / 16};" for k in range(CHAINS))
     return _filled(_WGSL_CHAIN, vector, load, begin, _step(link), lanes)
 
 
 def _step(link: str) -> str:
     """One round: ``link`` in every chain, in turn."""
     return " ".join(
-        f"c{k} = {link.replace('c,', f'c{k},').replace('c *', f'c{k} *')};"
-        for _ in range(_LINKS)
-        for k in range(_CHAINS)
+        f"c{k} = {link.replace('c,', f'c{k},').replace('c *', f'c{k} *')};" for _ in range(LINKS) for k in range(CHAINS)
     )
 
 
@@ -304,9 +303,9 @@ def _filled(text: str, vector: str, load: str, begin: str, step: str, lanes: lis
         "LOAD": load,
         "BEGIN": begin,
         "STEP": step,
-        "SUM": " + ".join(f"c{k}" for k in range(_CHAINS)),
+        "SUM": " + ".join(f"c{k}" for k in range(CHAINS)),
         "TOTAL": " + ".join(lanes),
-        "ROUNDS": str(_ROUNDS),
+        "ROUNDS": str(ROUNDS),
         "TYPE": vector,
     }
     for name, part in parts.items():
@@ -314,7 +313,7 @@ def _filled(text: str, vector: str, load: str, begin: str, step: str, lanes: lis
     return text
 
 
-def _view_of(count: int, info: DeviceInfo) -> Artifact:
+def view_of(count: int, info: DeviceInfo) -> Artifact:
     """An artifact whose only work is to bring its input into its output, by PyTorch's copy on all its threads."""
     spec = TensorSpec.of(torch.empty(count, device="meta"))
     call = GraphCall("n0", torch.ops.aten.view.default, (Ref("i0"), (count,)), (), (spec,))

@@ -108,7 +108,7 @@ def migrate(
             def again() -> Round:
                 return job.once(bench, stack, time.perf_counter(), shown=False)
 
-            code = watch(kernels or (), done, again, bench.resident.device.restart)
+            code = watch(kernels or (), done, again, bench.resident.device.restart, job.warm)
     raise typer.Exit(code)
 
 
@@ -132,7 +132,7 @@ class _Job:
 
     def once(self, bench: Workbench, stack: ExitStack, begin: float, shown: bool = True) -> Round:
         """Migrate, and write what was asked for. ``stack`` holds what the last time left on the device until then."""
-        with progress() as tell, ExitStack() as opened:
+        with progress(bars=shown) as tell, ExitStack() as opened:
             moved = {
                 name: opened.enter_context(self._move(bench, name, _told_of(name, tell))) for name in self.programs
             }
@@ -311,11 +311,10 @@ def _show_missing(result: MigrationResult) -> None:
         f"Missing on {result.target}: what each operator alone would gain there in a run",
         ("operator", "nodes", "FLOPs", "on source", "transfers", "at roof", "likely"), rows, numbers=(1, 2, 3, 4, 5, 6),
     )  # fmt: skip
-    share = f", at {of_roof(mixed.roof_share)} of its roofs" if mixed.roof_share is not None else ""
-    out.print(
-        f"a run now: {duration(mixed.source_seconds)} on the source, {duration(mixed.target_seconds)} on "
-        f"{result.target}{share}; at roof: as a kernel there would; likely: as the others do"
-    )
+    share = f" ({of_roof(mixed.roof_share)} of its roofs)" if mixed.roof_share is not None else ""
+    there = f"{duration(mixed.target_seconds)} on {result.target}{share}"
+    out.print(f"a run now: {duration(mixed.source_seconds)} on the source, {there}")
+    out.print("at roof: with a perfect kernel; likely: with one as near to its roof as those")
     if mixed.note:
         out.print(f"note: {mixed.note}")
     out.print()
