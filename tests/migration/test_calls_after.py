@@ -62,10 +62,16 @@ def test_a_written_input_must_not_be_shared() -> None:
     [
         "cpu",
         pytest.param("opencl:0", marks=pytest.mark.opencl),
-        pytest.param("webgpu:0", marks=pytest.mark.webgpu),
+        pytest.param("webgpu:0", marks=[pytest.mark.webgpu, pytest.mark.thorough]),
     ],
 )
-@pytest.mark.parametrize("function", [lambda a, b: a // b, lambda a, b: a % b], ids=["floor_divide", "remainder"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda a, b: a // b, id="floor_divide"),
+        pytest.param(lambda a, b: a % b, id="remainder", marks=pytest.mark.thorough),
+    ],
+)
 def test_an_integer_divided_by_zero_raises_as_in_eager(function: object, to: str) -> None:
     a, b = torch.tensor([7, -7]), torch.tensor([2, 3])
     with tapestry.migrate(function, to=to, inputs=[(a, b)]) as moved:  # type: ignore[arg-type]

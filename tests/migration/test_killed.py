@@ -35,7 +35,6 @@ def make():
 def other():
     return torch.nn.Linear(2, 2), (torch.zeros(1, 2),)
 """
-KILLS = 8
 
 
 class Job:
@@ -75,7 +74,8 @@ def size(journal: Path) -> int:
     return sum(path.stat().st_size for path in journal.glob("*.bin"))
 
 
-def test_killed_at_random_moments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.thorough)])
+def test_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
     undisturbed = Job(tmp_path, tmp_path / "undisturbed")
     begin = time.monotonic()
     want = undisturbed.finish()
@@ -85,10 +85,10 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     generator = random.Random(1)
     sizes = [0]
     killed = 0
-    while killed < KILLS:
+    while killed < kills:
         process = job.start()
         # The first kills fall into the whole length, start-up included; later ones where the work is.
-        low = 0.1 if killed < 2 else 0.5
+        low = 0.1 if killed == 0 else 0.5
         time.sleep(generator.uniform(low, 1.0) * whole)
         alive = process.poll() is None
         process.kill()

@@ -134,6 +134,7 @@ def dying() -> Iterator[str]:
     unregister("dying")
 
 
+@pytest.mark.thorough
 def test_a_migration_over_a_worker_that_dies(dying: str) -> None:
     torch.manual_seed(0)
 

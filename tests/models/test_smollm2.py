@@ -26,7 +26,7 @@ def test_a_missing_package_is_told_with_its_install_line(monkeypatch: pytest.Mon
 
 
 @pytest.mark.smollm2
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)  # about a minute where the machine is idle
 @torch.no_grad()
 def test_it_says_what_generate_says_after_three_chat_prompts() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from functools import cache
 from unittest.mock import patch
@@ -24,9 +24,14 @@ def quiet_imports() -> Generator[None]:
 def gguf_read_once() -> Generator[None]:
     """Parse the metadata of a GGUF file once: transformers asks for it for tokenizer, config and weights each.
 
-    A vocabulary of 50,000 tokens takes seconds. The files must not change inside. ModuleNotFoundError without gguf.
+    A vocabulary of 50,000 tokens takes seconds. The files must not change inside. Its progress bar, which no setting of
+    transformers turns off, is left out. ModuleNotFoundError without gguf or transformers.
     """
     import gguf
+    from transformers import modeling_gguf_pytorch_utils as reading
 
-    with patch.object(gguf, "GGUFReader", cache(gguf.GGUFReader)):
+    def silent(entries: Iterable[object], **_: object) -> Iterable[object]:
+        return entries
+
+    with patch.object(gguf, "GGUFReader", cache(gguf.GGUFReader)), patch.object(reading, "tqdm", silent):
         yield

@@ -39,7 +39,11 @@ def test_every_model_is_in_the_table() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backend", "wrong"),
-    [entry for entry in listed() if entry[1] in ("onnxruntime", "openvino")],
+    [
+        pytest.param(*entry, marks=[] if entry[2] else pytest.mark.thorough)
+        for entry in listed()
+        if entry[1] in ("onnxruntime", "openvino")
+    ],
     ids=str,
 )
 def test_replaying_finds_what_is_listed(name: str, backend: str, wrong: bool, request: pytest.FixtureRequest) -> None:

@@ -63,8 +63,10 @@ def test_the_order_of_imports_does_not_matter(order: tuple[str, ...], request: p
 @pytest.mark.parametrize(
     ("opener", "pair"),
     [
-        ("worker", ("onnxruntime", "openvino")), ("worker", ("openvino", "executorch")),
-        ("worker", ("onnxruntime", "inductor")), ("in-process", ("onnxruntime", "inductor")),
+        ("worker", ("onnxruntime", "openvino")),
+        pytest.param("worker", ("openvino", "executorch"), marks=pytest.mark.thorough),
+        pytest.param("worker", ("onnxruntime", "inductor"), marks=pytest.mark.thorough),
+        pytest.param("in-process", ("onnxruntime", "inductor"), marks=pytest.mark.thorough),
         ("in-process", ("openvino", "executorch")),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),

@@ -27,12 +27,12 @@ SOFTMAX, SAFE_SOFTMAX = (getattr(aten, name).default for name in ("_softmax", "_
 pytestmark = pytest.mark.webgpu
 
 #: Every example builds its own kernels, which takes Mesa's software adapter up to a second.
-FEW = settings(max_examples=8, deadline=None)
+FEW = settings(max_examples=4, deadline=None)
 DTYPES = st.sampled_from([torch.float32, torch.float32, torch.float16, torch.bfloat16])
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 17, 20, 33])
 
 
-@pytest.fixture(scope="module", params=["invocation", "large", "workgroup"])
+@pytest.fixture(scope="module", params=["invocation", pytest.param("large", marks=pytest.mark.thorough), "workgroup"])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     """``large`` is a schedule of matrix products; the others are the usual ones then."""
 
@@ -147,7 +147,7 @@ def test_rms_norm(bench: Bench, rows: int, length: int, dtype: torch.dtype, weig
     batch=st.sampled_from([(), (2,), (2, 3)]), rows=SIZES, keys=SIZES, depth=SIZES, width=SIZES, dtype=DTYPES,
     mask=st.sampled_from(["", "causal", "bool", "float", "row"]), scale=st.sampled_from([None, 0.3]),
 )  # fmt: skip
-@settings(max_examples=12, deadline=None)
+@FEW
 def test_attention(
     bench: Bench, batch: tuple[int, ...], rows: int, keys: int, depth: int, width: int, dtype: torch.dtype, mask: str,
     scale: float | None,
