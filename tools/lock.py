@@ -26,7 +26,7 @@ CPU = ROOT / "requirements-cpu.lock"
 CUDA = ROOT / "requirements-cuda.lock"
 EXTRAS = (
     *("bringup", "opencl", "webgpu", "tvm", "onnxruntime", "openvino", "executorch", "hf", "demo", "smollm2", "schema"),
-    *("remote", "report", "dev"),
+    *("place", "remote", "report", "dev"),
 )
 
 #: The demo models' packages are read as folders of files and never imported, so what they would import is left out.

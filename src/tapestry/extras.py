@@ -21,6 +21,9 @@ _EXTRAS = {
     "scipy": "schema",
     "jinja2": "report",
     "websockets": "remote",
+    "ortools": "place",
+    "psutil": "place",
+    "threadpoolctl": "place",
 }
 
 
