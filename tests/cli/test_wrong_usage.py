@@ -27,9 +27,10 @@ def refused(ended: Ended, code: int, *words: str) -> None:
 
 def test_the_commands_are_those_tested() -> None:
     assert {command.name for command in app.registered_commands} == set(COMMANDS)
+    assert [group.name for group in app.registered_groups] == ["kernel"]
 
 
-@pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS]])
+@pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS], ("kernel",), ("kernel", "new")])
 def test_help(tapestry: Tapestry, command: tuple[str, ...]) -> None:
     ended = tapestry(*command, "--help")
     assert ended.code == 0

@@ -23,21 +23,24 @@ LINE_SECONDS = 15.0
 
 
 @contextmanager
-def progress() -> Generator[Callable[[str, int, int], None]]:
-    """Progress bars on a terminal, one per kind of work; elsewhere a line now and then, so that a log shows it too."""
-    if not err.is_terminal:
+def progress(bars: bool = True) -> Generator[Callable[[str, int, int], None]]:
+    """Progress bars on a terminal, one per kind of work; elsewhere a line now and then, so that a log shows it too.
+
+    Without ``bars`` lines on a terminal, too: nothing may be printed to it while bars are shown.
+    """
+    if not (bars and err.is_terminal):
         yield _Lines().tell
         return
     columns = (
         TextColumn("{task.description:>12}"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=err, transient=True) as bars:
+    with Progress(*columns, console=err, transient=True) as shown:
         tasks: dict[str, TaskID] = {}
 
         def tell(what: str, done: int, total: int) -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
+                tasks[what] = shown.add_task(what, total=total)
+            shown.update(tasks[what], completed=done, total=total)
 
         yield tell
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from tapestry.suite.verdicts import ReplayResult, finite
 if TYPE_CHECKING:
     from tapestry.backends.kernels.reading import Stamp
     from tapestry.migration.result import Finding, MigrationResult
+    from tapestry.migration.warm import Warm
 
 #: Seconds between two looks at the files.
 _LOOK = 0.15
@@ -44,20 +46,30 @@ class Round:
     code: int
 
 
-def watch(kernels: Sequence[Path], first: Round, again: Callable[[], Round], revive: Callable[[], None]) -> int:
+def watch(
+    kernels: Sequence[Path],
+    first: Round,
+    again: Callable[[], Round],
+    revive: Callable[[], None],
+    warm: Mapping[str, Warm],
+) -> int:
     """Migrate ``again`` whenever a kernel file, or a file that it reads, was saved, until Ctrl-C.
 
-    A file that does not load, and a migration that ends in an error, is reported; ``revive`` starts a lost device
-    again. Returns the exit code of the last migration that ended.
+    What became of the cases is shown as soon as they are replayed, by ``warm`` (each program's); the rest when the
+    migration is done. A file that does not load, and a migration that ends in an error, is reported; ``revive`` starts
+    a lost device again. Returns the exit code of the last migration that ended.
     """
     from tapestry.backends.kernels.loading import reload_kernels
 
     last = first
     try:
         while True:
-            out.print(f"\nwatching {', '.join(map(_shown, _known(kernels)))}; Ctrl-C ends it")
+            out.print(f"\nwatching {', '.join(map(_shown, _known(kernels)))}; Ctrl-C ends it", soft_wrap=True)
             changed = _saved(lambda: _known(kernels))
             begin = time.perf_counter()
+            out.print(f"saved: {', '.join(map(_shown, changed))}", soft_wrap=True)
+            for name, entry in warm.items():
+                entry.when_replayed = partial(_show_cases, name if len(warm) > 1 else "", last.programs[name], begin)
             try:
                 reload_kernels(kernels)
                 found = again()
@@ -66,7 +78,7 @@ def watch(kernels: Sequence[Path], first: Round, again: Callable[[], Round], rev
                 if isinstance(error, DeviceLostError):
                     revive()
                 continue
-            _show(", ".join(map(_shown, changed)), last, found, time.perf_counter() - begin)
+            _show(last, found, time.perf_counter() - begin)
             last = found
     except KeyboardInterrupt:
         out.print("watching ended")
@@ -107,34 +119,36 @@ def _shown(path: str) -> str:
         return path
 
 
-def _show(files: str, before: Round, now: Round, seconds: float) -> None:
+def _show(before: Round, now: Round, seconds: float) -> None:
     cases = sum(entry.fresh.get("case", 0) for entry in now.programs.values())
     steps = sum(entry.fresh.get("step", 0) for entry in now.programs.values())
     total = sum(len(entry.result.steps) for entry in now.programs.values())
-    out.print(
-        f"{files} was saved: {cases} cases and {steps} of {total} steps run again, {number(seconds, 3)} s",
-        soft_wrap=True,
-    )
     for name, entry in now.programs.items():
         if len(now.programs) > 1:
             out.print(f"program {name}")
-        _show_cases(before.programs[name].replayed, entry.replayed)
         _show_findings(before.programs[name].result.findings, entry.result.findings)
         _show_state(before.programs[name].result, entry.result)
+    out.print(f"{cases} cases and {steps} of {total} steps were run again, {number(seconds, 3)} s", soft_wrap=True)
 
 
-def _show_cases(before: ReplayResult, now: ReplayResult) -> None:
-    found = compare(_past(before), _past(now))
+def _show_cases(program: str, before: Moved, begin: float, now: ReplayResult) -> None:
+    """What became of cases, with an example for each operator."""
+    found = compare(_past(before.replayed), _past(now))
+    of = f" of {program}" if program else ""
     for word, changes in (("better", found.better), ("worse", found.worse)):
         by_op: dict[str, list[Change]] = {}
         for change in changes:
             by_op.setdefault(change.op, []).append(change)
         for op, entries in by_op.items():
             example = entries[0]
+            reason = next((entry.reason for entry in now.preferred if entry.case == example.case), "")
             block(
-                f"{word}: {op} in {len(entries)} {'case' if len(entries) == 1 else 'cases'}",
-                [("case", example.case), ("then", example.before), ("now", example.now)],
+                f"{word}: {op}{of} in {len(entries)} {'case' if len(entries) == 1 else 'cases'}",
+                [("case", example.case), ("then", example.before), ("now", example.now), ("reason", reason)],
             )
+    if not (found.better or found.worse):
+        out.print(f"no case{of} is better or worse")
+    out.print(f"cases{of} after {number(time.perf_counter() - begin, 3)} s")
 
 
 def _past(result: ReplayResult) -> list[Past]:
@@ -150,7 +164,8 @@ def _show_findings(before: Sequence[Finding], now: Sequence[Finding]) -> None:
     for key, entry in new.items():
         if key not in old or old[key].verdict != entry.verdict or old[key].reason != entry.reason:
             word = "finding" if key in old else "new finding"
-            block(f"{word}: {entry.verdict}: {', '.join(entry.ops)} ({entry.cause})", [("reason", entry.reason)])
+            reason = "" if entry.case else entry.reason  # a case's reason was shown with it
+            block(f"{word}: {entry.verdict}: {', '.join(entry.ops)} ({entry.cause})", [("reason", reason)])
     for key, entry in old.items():
         if key not in new:
             out.print(Text(f"gone: {entry.verdict}: {', '.join(entry.ops)} ({entry.cause})", style="bold"))

@@ -77,7 +77,8 @@ class Migration:
         self.journal = journal
         self.tell = progress or (lambda what, done, total: None)
         self.choice = Choice(program, self.targets)
-        self.steps = Steps(program, inputs, self.choice, journal, warm)
+        self._warm = warm or Warm()
+        self.steps = Steps(program, inputs, self.choice, journal, self._warm)
         self.findings: list[Finding] = []
         self._merging = Merging(self.steps, self._found_together)
         self._by_key = nodes_by_key(program)
@@ -95,6 +96,7 @@ class Migration:
         """
         preferred = replay_preferring(self.targets, self.suite, self.journal, self.tell)
         replayed = preferred.result
+        self._warm.when_replayed(replayed)
         allowed = self._allowed(preferred)
         while True:
             count = len(self.findings)

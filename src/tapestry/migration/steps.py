@@ -56,9 +56,9 @@ class Steps:
         journal: Journal | None = None,
         warm: Warm | None = None,
     ) -> None:
+        warm = warm or Warm()
         self.program = program
         self.choice = choice
-        warm = warm or Warm()
         self.checker = warm.checker(program, inputs)
         self._runs_before = self.checker.runs
         resident, compiler = choice.targets[0].resident, choice.targets[0].compiler

@@ -13,12 +13,17 @@ from tapestry.placement.build import Builder
 from tapestry.program.inputs import InputSet
 from tapestry.program.program import Program
 from tapestry.suite.case import Suite
+from tapestry.suite.verdicts import ReplayResult
 
 
 class Warm:
-    """Made by the first migration that it is given to; the next ones must be of the same program, inputs and device."""
+    """Made by the first migration that it is given to; the next ones must be of the same program, inputs and device.
+
+    ``when_replayed`` is called in each with the verdicts of the cases, before anything is moved.
+    """
 
     def __init__(self) -> None:
+        self.when_replayed: Callable[[ReplayResult], None] = lambda result: None
         self._suite: Suite | None = None
         self._checker: Checker | None = None
         self._builder: Builder | None = None

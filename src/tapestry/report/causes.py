@@ -41,6 +41,7 @@ class FindingView:
     """One finding, or several with one cause. ``number`` starts at 1 and is its anchor on the page.
 
     ``reason`` is that of the finding with the most nodes, ``others`` are those that say the same with other numbers.
+    ``case`` is the case that shows it, empty where none does.
     """
 
     number: int
@@ -52,6 +53,7 @@ class FindingView:
     nodes: tuple[str, ...]
     sources: tuple[SourceLine, ...]
     repros: tuple[str, ...]
+    case: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ def _view(number: int, same: list[Finding]) -> FindingView:
         tuple(dict.fromkeys(node for finding in same for node in finding.nodes)),
         _lines(source for finding in same for source in finding.sources),
         tuple(dict.fromkeys(finding.repro for finding in same if finding.repro)),
+        first.case,
     )
 
 

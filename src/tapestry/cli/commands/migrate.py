@@ -342,6 +342,7 @@ def _show_findings(result: MigrationResult) -> None:
             [
                 ("source", ", ".join(places)),
                 ("found by", _CAUSES.get(entry.cause, entry.cause)),
+                ("case", entry.case),
                 ("reason", "; ".join(filter(None, (entry.reason, others)))),
                 ("repro", ", ".join(entry.repros)),
             ],
