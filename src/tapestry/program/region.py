@@ -119,9 +119,9 @@ def _leaving(program: Program, node_id: str, chosen: set[str]) -> Iterable[Ref]:
 
 def path_outside(program: Program, chosen: set[str]) -> str | None:
     """The first chosen node that a path through nodes outside comes back to, or None when the set is convex."""
-    first = min((program.position[node_id] for node_id in chosen), default=0)
+    places = [program.position[node_id] for node_id in chosen]
     tainted: set[str] = set()
-    for node in program.nodes[first:]:
+    for node in program.nodes[min(places, default=0) : max(places, default=-1) + 1]:
         above = [ref.name for ref in operands(node.call)]
         if node.id in chosen:
             if any(name in tainted for name in above):
