@@ -136,7 +136,8 @@ def migrate(
         with Journal(Path(journal), journal_subject(program, targets)) if journal else nullcontext() as log:
             outcome = Migration(program, found, sets, targets, log, progress, warm).run()
         stack.callback(outcome.executable.close)
-        result = _weighed(summarise(program, found, outcome, targets), program, sets[0], outcome, targets[0])
+        result = summarise(program, found, outcome, targets)
+        result = _weighed(result, program, sets[0], outcome, targets[0], progress)
         if repros is not None:
             findings = with_repros(result.findings, found, at.to, repros, progress=progress)
             result = msgspec.structs.replace(result, findings=findings)
@@ -147,13 +148,20 @@ def migrate(
 
 
 def _weighed(
-    result: MigrationResult, program: Program, inputs: InputSet, outcome: Outcome, target: Target
+    result: MigrationResult,
+    program: Program,
+    inputs: InputSet,
+    outcome: Outcome,
+    target: Target,
+    progress: Progress | None,
 ) -> MigrationResult:
     """The result with what its mixture of source and target costs, where the whole program is right."""
     if not outcome.final.good:
         return result
     reasons = {entry.node: entry.reason for entry in result.blocked}
-    mixed, missing = weigh(program, inputs.calls[0], outcome.executable, target.resident, target.compiler, reasons)
+    mixed, missing = weigh(
+        program, inputs.calls[0], outcome.executable, target.resident, target.compiler, reasons, progress=progress
+    )
     return msgspec.structs.replace(result, mixed=mixed, missing=missing)
 
 

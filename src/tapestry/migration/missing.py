@@ -7,7 +7,7 @@ an operator would take on the target (docs/migration.md has the formula). Not he
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,7 @@ def weigh(
     reasons: Mapping[str, str],
     roofs: Roofs | None = None,
     roofs_folder: Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Mixed, tuple[MissingOperator, ...]]:
     """What the executable's mixture of source and target costs a run, and the operators that are missing on the target.
 
@@ -72,6 +73,7 @@ def weigh(
     come last, without a gain. Where the device fails while it is measured, what depends on that is left out, and
     ``Mixed.note`` says so.
     """
+    tell = progress or (lambda what, done, total: None)
     there = frozenset(executable.program.by_id) - frozenset(reasons) - program.folded
     sizes = {ref: decl.nbytes for (ref, _), decl in executable.layout.decls.items()}
     now = transfers_of(program, there, sizes)
@@ -81,6 +83,7 @@ def weigh(
         for (op, movable), nodes in groups.items()
         if movable
     }
+    tell("weighing", 0, 3)
     source = run_on_source(program, call, _read_there(executable)) if reasons else SourceRun({}, {})
     notes: list[str] = []
     taken: Mapping[tuple[bool, int], float] = {}
@@ -88,12 +91,14 @@ def weigh(
         taken = time_transfers(resident.device, [entry.size for moves in (now, *after.values()) for entry in moves])
     except TapestryError as error:
         notes.append(f"transfers could not be timed: {_revived(resident, error)}")
+    tell("weighing", 1, 3)
     top = roofs if reasons else None
     if reasons and top is None:
         try:
             top = measured_roofs(resident.device, roofs_folder)
         except TapestryError as error:
             notes.append(f"the roofs could not be measured: {_revived(resident, error)}")
+    tell("weighing", 2, 3)
     running: _There | None = None
     if reasons and top is not None:
         try:
@@ -101,6 +106,7 @@ def weigh(
             running = _time_there(executable, timer, top)
         except TapestryError as error:
             notes.append(f"the regions on the target could not be timed: {_revived(resident, error)}")
+    tell("weighing", 3, 3)
     share = running.least / running.seconds if running and running.seconds and running.least else None
     mixed = Mixed(
         transfers=len(now),

@@ -27,6 +27,7 @@ from tapestry.program import traits
 from tapestry.program.inputs import as_input_sets
 from tapestry.program.program import Program
 from tapestry.program.region import Region, region_of
+from tapestry.runtime.again import until_connected
 from tapestry.runtime.resident import Resident
 
 Progress = Callable[[str, int, int], None]
@@ -191,7 +192,11 @@ def _timed(group: _Group, timer: RegionTimer) -> tuple[str, TimedRegion] | str:
         reason = _refused(group.region, way, timer.resident)
         if reason is None:
             try:
-                return way.backend.name, timer.time(group.region, way.backend, way.options)
+                timed = until_connected(
+                    [timer.resident.device],
+                    lambda way=way: timer.time(group.region, way.backend, way.options),
+                )
+                return way.backend.name, timed
             except TapestryError as error:
                 if isinstance(error, DeviceLostError):
                     timer.resident.device.restart()
