@@ -6,13 +6,11 @@ Not here: what follows from a bad check (engine).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import cast
 
 import msgspec
 import torch
-from torch.utils import _pytree as pytree
 
 from tapestry.errors import (
     ConnectionLostError,
@@ -23,12 +21,11 @@ from tapestry.errors import (
     UnsupportedError,
 )
 from tapestry.migration.drift import Drift
-from tapestry.migration.reference import SEED, Reference, reference_for, widened_tensors
 from tapestry.migration.result import DriftPoint
 from tapestry.numerics import program_bound, program_error
 from tapestry.numerics.verdict import Verdict
 from tapestry.placement.executable import Executable
-from tapestry.program.graph import Ref
+from tapestry.placement.reference import Reference, reference_for, run_watched, widened_tensors
 from tapestry.program.inputs import InputSet
 from tapestry.program.program import Program
 
@@ -152,28 +149,6 @@ def _words(error: float, bound: float, place: int, number: int) -> str:
     if math.isinf(error):
         return f"{where}: shapes, exact results or the places of NaN and infinities differ from the oracle's"
     return f"{where}: expected a relative error of at most {bound:.2g}, got {error:.2g}"
-
-
-def run_watched(
-    executable: Executable,
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
-    observe: Callable[[Ref, torch.Tensor], None] | None = None,
-) -> tuple[torch.Tensor, ...]:
-    """Run once; the tensors that a check compares: outputs in order, then new state. ``observe`` as Executable.run.
-
-    A program that writes its inputs is given copies, so that the next run finds them as they were.
-    """
-    if any(entry.name.startswith("input:") for entry in executable.program.state):
-        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.clone(), (args, kwargs))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        leaves = executable.run(args, kwargs, observe)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    bound = executable.program.bind(args, kwargs)
-    kept = executable.snapshot()
-    written = [entry.name for entry in executable.program.state]
-    return (*tensors, *(kept[name] if name in kept else cast("torch.Tensor", bound[name]).clone() for name in written))
 
 
 def together(results: Sequence[CheckResult]) -> CheckResult:

@@ -11,10 +11,10 @@ from typing import cast
 
 import torch
 
-from tapestry.migration.reference import run_both
 from tapestry.migration.result import DriftPoint
 from tapestry.numerics import program_error
 from tapestry.numerics.float64 import to_oracle_dtype
+from tapestry.placement.reference import run_both
 from tapestry.program.graph import Call, Ref
 from tapestry.program.inputs import CallArgs
 from tapestry.program.program import Program

@@ -1,19 +1,21 @@
-"""What a program should compute: its results on the source and by the oracle, for every call of every input set.
+"""What a program should compute, and what an executable of it does: the tensors that a check of it compares.
 
-Not here: comparing (check).
+The results on the source and by the oracle, for every call of every input set. Not here: comparing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import torch
+from torch.utils import _pytree as pytree
 
 from tapestry.numerics import ProgramError, program_error
 from tapestry.numerics.float64 import oracle, to_oracle_dtype
 from tapestry.numerics.no_oracle import NoOracle
+from tapestry.placement.executable import Executable
 from tapestry.program.graph import Call, Ref, operands
 from tapestry.program.inputs import InputSet
 from tapestry.program.interpret import Observer, Values, resolve, run_program, start_values
@@ -83,6 +85,28 @@ def watched(program: Program, values: Mapping[Ref, object]) -> tuple[torch.Tenso
     refs = [output.value for output in program.outputs if isinstance(output.value, Ref) and output.spec is not None]
     refs += [state.result for state in program.state]
     return tuple(cast("torch.Tensor", values[ref]) for ref in refs)
+
+
+def run_watched(
+    executable: Executable,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    observe: Callable[[Ref, torch.Tensor], None] | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """Run once; the tensors that a check compares: outputs in order, then new state. ``observe`` as Executable.run.
+
+    A program that writes its inputs is given copies, so that the next run finds them as they were.
+    """
+    if any(entry.name.startswith("input:") for entry in executable.program.state):
+        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.clone(), (args, kwargs))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        leaves = executable.run(args, kwargs, observe)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    bound = executable.program.bind(args, kwargs)
+    kept = executable.snapshot()
+    written = [entry.name for entry in executable.program.state]
+    return (*tensors, *(kept[name] if name in kept else cast("torch.Tensor", bound[name]).clone() for name in written))
 
 
 def _widened(value: object) -> object:
