@@ -221,11 +221,11 @@ def _compared(loaded: LoadedModel, moved: Mapping[str, Migrated], tell: Progress
 
 def _show_all(document: MigrateDocument, others: Mapping[str, MigrateDocument]) -> None:
     for name, other in others.items():
-        out.print(f"[bold]Program {name}[/bold]\n")
+        out.print(f"Program {name}\n", style="bold")
         _show(other)
         out.print()
     if others:
-        out.print(f"[bold]Program {MAIN}[/bold]\n")
+        out.print(f"Program {MAIN}\n", style="bold")
     _show(document)
 
 
