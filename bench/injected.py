@@ -1,6 +1,6 @@
 """Program runs until every injected fault is named: a migration next to the usual ways.
 
-Run it as ``python bench/injected.py [--model zoo:bert] [--draws N] [--json FILE]``. The target is this machine's
+Run it as ``python bench/injected.py [--model zoo:bert] [--faults N …] [--draws N] [--json FILE]``. The target is this machine's
 processor with 1, 3 and 10 faults, drawn at random: operators that are wrong at all of their places, and pairs that are
 wrong only in one region. *One by one* moves one more node at a time and keeps it back when the whole model turns wrong.
 *Bisection* moves everything, looks for the first node with which it turns wrong, keeps it back, and starts again: one
@@ -153,6 +153,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="zoo:bert")
+    parser.add_argument("--faults", type=int, nargs="*", default=[1, 3, 10])
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -166,7 +167,7 @@ def main() -> None:
     print(f"{options.model}: {len(program.nodes)} nodes, medians of {options.draws} draws")
     print(f"{'faults':>7}  {'way':12} {'named':>6} {'program runs':>13} {'allowed':>8}")
     with Compiler() as compiler:
-        for count in (1, 3, 10):
+        for count in options.faults:
             found: dict[str, list[Found]] = {}
             for draw in range(options.draws):
                 faulty = Platform(program, drawn(program, count, draw), f"{count} {draw}")
