@@ -1,10 +1,11 @@
 """Program runs until every injected fault is named: a migration next to the usual ways.
 
 Run it as ``python bench/injected.py [--model zoo:bert] [--faults N …] [--draws N] [--json FILE]``. The target is this
-machine's processor with 1, 3 and 10 faults, drawn at random: operators that are wrong at all of their places, and pairs
-that are wrong only in one region. *One by one* moves one more node at a time and keeps it back when the whole model turns
-wrong. *Bisection* moves everything, looks for the first node with which it turns wrong, keeps it back, and starts again:
-one fault a time. Both see neither cases nor pairs. Counted are passes of one input set, the same for all.
+machine's processor with 1, 3 and 10 faults, drawn at random: operators that are wrong at all of their places, and
+pairs that are wrong only in one region. *One by one* moves one more node at a time and keeps it back when the whole
+model turns wrong. *Bisection* moves everything, looks for the first node with which it turns wrong, keeps it back,
+and starts again: one fault a time. Both see neither cases nor pairs. Counted are passes of one input set, the same
+for all.
 """
 
 from __future__ import annotations
