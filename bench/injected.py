@@ -27,6 +27,7 @@ from tapestry.migration.choice import Choice
 from tapestry.migration.engine import Migration
 from tapestry.migration.merging import alone, last_good
 from tapestry.migration.migrate import runs_allowed
+from tapestry.migration.result import Finding
 from tapestry.migration.steps import Steps
 from tapestry.models.load import load_model
 from tapestry.program.capture import capture
@@ -78,7 +79,10 @@ def pair(first: str, second: str) -> Fault:
 
 
 def drawn(program: Program, count: int, seed: int) -> list[Fault]:
-    """Faults on different operators, one in three of them a pair of which one reads the other."""
+    """Faults on different operators, one in three of them a pair of which one reads the other.
+
+    Fewer than ``count`` where the program has no more operators.
+    """
     free = [node for node in program.nodes if node.id in program.compute]
     generator = random.Random(seed)
     edges = sorted(
@@ -104,14 +108,14 @@ def drawn(program: Program, count: int, seed: int) -> list[Fault]:
 def migration(target: Target, program: Program, sets: Sequence[object], suite: object) -> Found:
     """As the product does it."""
     outcome = Migration(program, suite, as_input_sets(sets), [target]).run()  # type: ignore[arg-type]
-    names = named(outcome.findings, target)
+    names = named(outcome.findings, target, program)
     outcome.executable.close()
     return Found(names, outcome.program_runs, runs_allowed(len(outcome.findings), len(program.nodes)))
 
 
-def named(findings: Sequence[object], target: Target) -> int:
-    """How many faults have a finding that names their operators and no other."""
-    ops = [set(entry.ops) for entry in findings]  # type: ignore[attr-defined]
+def named(findings: Sequence[Finding], target: Target, program: Program) -> int:
+    """How many faults have a finding on nodes of their operators and no other."""
+    ops = [{program.by_id[node_id].op for node_id in entry.nodes} for entry in findings]
     assert target.faulty is not None
     return sum(set(fault.ops or [fault.op]) in ops for fault in target.faulty.faults)
 
