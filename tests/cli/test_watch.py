@@ -62,13 +62,23 @@ class Watched:
             env={**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
         self._lines: Queue[str] = Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line)
         self._lines.put("")
+
+    def close(self) -> None:
+        """End the process, if it has not ended, and what reads its output."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def round(self) -> str:
         """All that is printed until the files are watched again."""
@@ -94,9 +104,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     (tmp_path / "body.cl").write_text(BODY)
     found = Watched(tmp_path)
     yield found
-    if found.process.poll() is None:
-        found.process.kill()
-        found.process.communicate()
+    found.close()
 
 
 @pytest.mark.slow

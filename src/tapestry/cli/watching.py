@@ -141,10 +141,15 @@ def _show_cases(program: str, before: Moved, begin: float, now: ReplayResult) ->
             by_op.setdefault(change.op, []).append(change)
         for op, entries in by_op.items():
             example = entries[0]
-            reason = next((entry.reason for entry in now.preferred if entry.case == example.case), "")
+            reasons = {entry.case: entry.reason for entry in now.preferred if word == "worse"}
             block(
                 f"{word}: {op}{of} in {len(entries)} {'case' if len(entries) == 1 else 'cases'}",
-                [("case", example.case), ("then", example.before), ("now", example.now), ("reason", reason)],
+                [
+                    ("case", example.case),
+                    ("then", example.before),
+                    ("now", example.now),
+                    ("reason", reasons.get(example.case, "")),
+                ],
             )
     if not (found.better or found.worse):
         out.print(f"no case{of} is better or worse")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -90,7 +90,8 @@ def replay_on(
     check_kind(target.backend, target.resident.device.info)
     tell = progress or (lambda what, done, total: None)
     wanted = suite.cases if cases is None else tuple(cases)
-    found = _from_journal(target, suite, wanted, journal)
+    keys = _case_keys(target, suite, wanted) if journal is not None else {}
+    found = _from_journal(wanted, keys, journal)
     groups: dict[str, list[Case]] = {}
     for case in wanted:
         if case.id not in found:
@@ -102,7 +103,7 @@ def replay_on(
             result = msgspec.structs.replace(bare, backend=target.backend.name)
             found[case.id] = result
             if journal is not None:
-                journal.put("case", case_key(target, suite, case), result)
+                journal.put("case", keys[case.id], result)
             tell("replaying", len(found), len(wanted))
     tell("replaying", len(wanted), len(wanted))
     name = target.resident.device.info.name
@@ -111,19 +112,28 @@ def replay_on(
 
 def case_key(target: Target, suite: Suite, case: Case) -> str:
     """Names everything that the verdict of a case on a target depends on."""
+    return _case_key(target.key(case.load_graph()), suite, case)
+
+
+def _case_keys(target: Target, suite: Suite, cases: Sequence[Case]) -> dict[str, str]:
+    """The keys of cases by their ids; what a target makes of a graph is asked once, for all cases of it."""
+    of_graph = {case.graph: case for case in cases}
+    keys = {graph: target.key(case.load_graph()) for graph, case in of_graph.items()}
+    return {case.id: _case_key(keys[case.graph], suite, case) for case in cases}
+
+
+def _case_key(key: str, suite: Suite, case: Case) -> str:
     stored = suite.by_id[case.base] if case.base else case
     derived = [case.variant, case.blocking, suite.info.generation, suite.info.torch_version] if case.base else []
     content = msgspec.json.encode([case.graph, stored.inputs, stored.source, stored.oracle, stored.no_oracle, derived])
-    return hashlib.sha256(f"{_JUDGING} {target.key(case.load_graph())}".encode() + content).hexdigest()
+    return hashlib.sha256(f"{_JUDGING} {key}".encode() + content).hexdigest()
 
 
-def _from_journal(
-    target: Target, suite: Suite, cases: Sequence[Case], journal: Journal | None
-) -> dict[str, CaseResult]:
+def _from_journal(cases: Sequence[Case], keys: Mapping[str, str], journal: Journal | None) -> dict[str, CaseResult]:
     """The verdicts that the journal knows, by case."""
     if journal is None:
         return {}
-    kept = {case.id: journal.get("case", case_key(target, suite, case), CaseResult) for case in cases}
+    kept = {case.id: journal.get("case", keys[case.id], CaseResult) for case in cases}
     # Which case it is does not change its verdict, so it is not in the key.
     return {
         case.id: msgspec.structs.replace(entry, case=case.id, key=case.key, variant=case.variant, kind=case.kind)

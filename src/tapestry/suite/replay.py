@@ -86,7 +86,7 @@ def replay_preferring(
     bad: list[CaseResult] = []
     for place, target in enumerate(targets):
         last = place == len(targets) - 1
-        taken = [case for case in pending if last or takes(target, case)]
+        taken = pending if last else _taken(target, pending)
         if not taken and not last:
             continue
         found = replay_on(target, suite, journal, progress, taken)
@@ -102,6 +102,12 @@ def replay_preferring(
     used = _used(targets, decided.values())
     result = ReplayResult(device, used, tuple(decided[case.id] for case in wanted), tuple(bad))
     return Preferred(result, by_key, tuple(bad))
+
+
+def _taken(target: Target, cases: Sequence[Case]) -> list[Case]:
+    """The cases that a target takes; it is asked once for all cases of one graph."""
+    answers = {graph: takes(target, case) for graph, case in {case.graph: case for case in cases}.items()}
+    return [case for case in cases if answers[case.graph]]
 
 
 def takes(target: Target, case: Case) -> bool:

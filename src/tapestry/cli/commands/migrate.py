@@ -136,7 +136,8 @@ class _Job:
             moved = {
                 name: opened.enter_context(self._move(bench, name, _told_of(name, tell))) for name in self.programs
             }
-            facts = _compared(self.loaded, moved, tell)
+            # What the model itself says takes minutes for some: not after each save of a kernel.
+            facts = _compared(self.loaded, moved, tell) if shown else ()
             stack.close()
             stack.push(opened.pop_all())
         for note in dict.fromkeys(note for entry in moved.values() for note in entry.notes):
