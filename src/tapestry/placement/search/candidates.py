@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from tapestry.backends.base import Backend, Options
@@ -47,7 +48,8 @@ class Way:
 class Candidate:
     """Nodes, in program order, that ``kind`` would run as one region with ``options`` (``key=value,…``).
 
-    ``why`` says where it comes from: a rule's label, ``node``, ``module``, ``whole``, ``half``, or ``source``.
+    ``why`` says where it comes from: a rule's label, ``node``, ``module``, ``whole``, ``half``, ``around`` what another
+    backend takes, ``merged`` from a solution's regions, or ``source``.
     """
 
     nodes: NodeSet
@@ -98,6 +100,11 @@ class Candidates:
     ways: tuple[Way, ...]
     left_out: tuple[LeftOut, ...]
 
+    @cached_property
+    def index(self) -> GraphIndex:
+        """The program as rules see it."""
+        return GraphIndex.of(self.program)
+
     def way(self, candidate: Candidate) -> Way:
         """How a candidate that is not on the source would run. KeyError for one of another search."""
         for way in self.ways:
@@ -126,10 +133,13 @@ def candidates_of(program: Program, ways: Sequence[Way], bounds: Bounds | None =
     index = GraphIndex.of(program)
     entries = [Candidate((node.id,), SOURCE, why="source") for node in program.nodes if node.id not in program.folded]
     left_out: list[LeftOut] = []
+    first = {way.kind: way for way in reversed(ways)}
+    taken = {kind: _taken(program, index, way) for kind, way in first.items()}
     sets: dict[Kind, dict[NodeSet, str]] = {}
     for way in ways:
         if way.kind not in sets:
-            found, dropped = _bounded(_sets(program, index, way, limits), limits)
+            others = [nodes for kind, nodes in taken.items() if kind != way.kind]
+            found, dropped = _bounded(_sets(program, index, way, taken[way.kind], others, limits), limits)
             sets[way.kind] = found
             if dropped:
                 reason = f"more than {limits.per_node} sets that begin at one node; the largest were kept"
@@ -138,10 +148,16 @@ def candidates_of(program: Program, ways: Sequence[Way], bounds: Bounds | None =
     return Candidates(program, tuple(entries), tuple(ways), tuple(left_out))
 
 
-def _sets(program: Program, index: GraphIndex, way: Way, limits: Bounds) -> Iterator[tuple[NodeSet, str]]:
+def _taken(program: Program, index: GraphIndex, way: Way) -> list[str]:
+    """The nodes that a backend takes one by one, in order."""
+    return [node_id for node_id in program.placeable if way.backend.refuses_in(index, node_id, way.info) is None]
+
+
+def _sets(
+    program: Program, index: GraphIndex, way: Way, taken: Sequence[str], others: Sequence[Sequence[str]], limits: Bounds
+) -> Iterator[tuple[NodeSet, str]]:
     """Sets of nodes that the backend may be given, with where they come from; some of them twice."""
     backend, info = way.backend, way.info
-    taken = [node_id for node_id in program.placeable if backend.refuses_in(index, node_id, info) is None]
     yield from (((node_id,), "node") for node_id in taken)
     yield from _matched(backend.matches(index, info), limits)
     if not backend.fuses:
@@ -150,6 +166,10 @@ def _sets(program: Program, index: GraphIndex, way: Way, limits: Bounds) -> Iter
         yield whole, "whole"
         yield from ((half, "half") for half in halves(whole))
     yield from ((block, "module") for block in module_blocks(program, index, taken))
+    for other in others:
+        left = set(taken).difference(other)
+        if 0 < len(left) < len(taken):
+            yield from ((part, "around") for part in convex_parts(index, left))
 
 
 def _matched(matches: Iterator[Match], limits: Bounds) -> Iterator[tuple[NodeSet, str]]:

@@ -7,7 +7,7 @@ regions' and of one conversion for each (value, producer kind, consumer kind) th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tapestry.placement.search.candidates import SOURCE, Candidate, Candidates, Kind
@@ -196,6 +196,13 @@ class Pricing:
     refused: tuple[Refusal, ...]
     left_out: int
 
+    def extended(self, program: Program, more: Iterable[Candidate], costs: CostModel) -> Pricing:
+        """The same with more candidates, of kinds that it has already; the numbers of the others stay."""
+        number = {node_id: place for place, node_id in enumerate(self.problem.nodes)}
+        priced, refused, _ = _priced(more, number, costs, None)
+        problem = replace(self.problem, priced=(*self.problem.priced, *priced))
+        return Pricing(problem, (*self.refused, *refused), self.left_out)
+
 
 def problem_of(candidates: Candidates, costs: CostModel, stop: Callable[[], bool] | None = None) -> Pricing:
     """Ask a cost model for everything that the problem needs.
@@ -207,10 +214,21 @@ def problem_of(candidates: Candidates, costs: CostModel, stop: Callable[[], bool
     program = candidates.program
     nodes = tuple(node.id for node in program.nodes if node.id not in program.folded)
     number = {node_id: place for place, node_id in enumerate(nodes)}
+    priced, refused, left_out = _priced(sorted(candidates.entries, key=_order), number, costs, stop)
+    values = _values(program, number)
+    kinds = {SOURCE, *(entry.candidate.kind for entry in priced)}
+    boundary = _boundaries(values, sorted(kinds), costs)
+    problem = Problem(nodes, _after(program, number), values, tuple(priced), boundary)
+    return Pricing(problem, tuple(refused), left_out)
+
+
+def _priced(
+    candidates: Iterable[Candidate], number: Mapping[str, int], costs: CostModel, stop: Callable[[], bool] | None
+) -> tuple[list[Priced], list[Refusal], int]:
     priced: list[Priced] = []
     refused: list[Refusal] = []
     left_out = 0
-    for candidate in sorted(candidates.entries, key=_order):
+    for candidate in candidates:
         if stop is not None and not candidate.on_source and stop():
             left_out += 1
             continue
@@ -224,10 +242,7 @@ def problem_of(candidates: Candidates, costs: CostModel, stop: Callable[[], bool
             continue
         places = tuple(number[node_id] for node_id in candidate.nodes)
         priced.append(Priced(candidate, places, nanoseconds(cost), error))
-    values = _values(program, number)
-    boundary = _boundaries(values, sorted({entry.candidate.kind for entry in priced}), costs)
-    problem = Problem(nodes, _after(program, number), values, tuple(priced), boundary)
-    return Pricing(problem, tuple(refused), left_out)
+    return priced, refused, left_out
 
 
 def nanoseconds(seconds: float) -> int:

@@ -33,15 +33,14 @@ CREATE TABLE IF NOT EXISTS costs (
 ) WITHOUT ROWID
 """
 
-Quantity = Literal["latency", "boundary", "error"]
+Quantity = Literal["latency", "boundary", "error", "placement"]
 
 
 class CostKey(msgspec.Struct, frozen=True):
     """Everything that a cost depends on.
 
-    ``region``: key of the region, or the size of a value in bytes. ``backend`` and ``device`` are fingerprints (of
-    both sides for a boundary), ``data`` a digest of the values that it was measured with (empty where they do not
-    count).
+    ``region``: key of the region, the size of a transfer in bytes, or a placement. ``backend`` and ``device`` are
+    fingerprints, ``data`` a digest of the values that it was measured with (empty where they do not count).
     """
 
     quantity: Quantity
