@@ -12,6 +12,7 @@ import pytest
 from support.command import Tapestry
 from tapestry.cli.documents import DOCUMENTS
 from tapestry.cli.schema import schemas
+from tapestry.placement.placement import Placement
 
 pytestmark = pytest.mark.slow
 
@@ -122,6 +123,19 @@ def test_profile(tapestry: Tapestry, factories: str, tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     (row,) = validated(tmp_path / "out.json", "profile")["regions"]  # type: ignore[misc]
     assert len(row["ops"]) == 3
+
+
+@pytest.mark.slow
+def test_place(tapestry: Tapestry, factories: str, tmp_path: Path) -> None:
+    placement = tmp_path / "placement.json"
+    command = ["place", f"{factories}:small", "--backend", "eager", "--seconds", "60", "-o", placement]
+    ended = tapestry(*command, "--json", tmp_path / "out.json")
+    assert ended.code == 0, ended.err
+    document = validated(tmp_path / "out.json", "place")
+    assert [entry["backend"] for entry in document["singles"]] == ["eager"]  # type: ignore[index, union-attr]
+    assert document["error"]["held_out"] <= 1e-5  # type: ignore[index, operator]
+    assert max(map(len, ended.out.splitlines())) <= 80
+    assert Placement.load(placement).format == "tapestry-placement"
 
 
 @pytest.mark.parametrize("command", ["devices", "backends"])

@@ -12,7 +12,10 @@ from tapestry.cli.app import app
 
 pytestmark = pytest.mark.slow
 
-COMMANDS = ("carve", "replay", "repro", "audit", "migrate", "explain", "agent", "devices", "backends", "doctor")
+COMMANDS = (
+    *("carve", "replay", "repro", "audit", "migrate", "profile", "place", "explain", "agent", "devices", "backends"),
+    "doctor",
+)
 
 
 def refused(ended: Ended, code: int, *words: str) -> None:
@@ -51,6 +54,9 @@ def test_version(tapestry: Tapestry) -> None:
     [
         (["nope"], ["nope"]),
         (["migrate"], ["MODEL"]),
+        (["place", "demo:minilm", "--budget", "-1"], ["--budget"]),
+        (["place", "demo:minilm", "--seconds", "0"], ["--seconds"]),
+        (["place", "demo:minilm", "--backend", "nobody"], ["nobody"]),
         (["migrate", "demo:minilm", "--nope"], ["--nope"]),
         (["migrate", "demo:minilm", "--to"], ["--to"]),
         (["carve", "demo:minilm", "--budget", "0"], ["--budget"]),

@@ -26,6 +26,7 @@ _COMMANDS = (
     "repro",
     "migrate",
     "profile",
+    "place",
     "explain",
     "agent",
     "devices",

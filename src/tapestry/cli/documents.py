@@ -11,6 +11,7 @@ from tapestry.errors import FormatError, UsageError
 from tapestry.migration.explanation import Explanation
 from tapestry.migration.result import MigrationResult
 from tapestry.numerics.verdict import Verdict
+from tapestry.placement.search.record import PlaceResult
 from tapestry.profiling.result import ProfileResult
 from tapestry.suite.against import Comparison, Past
 from tapestry.suite.audit.result import AuditResult
@@ -72,6 +73,16 @@ class ProfileDocument(ProfileResult, frozen=True, kw_only=True):
     seconds: float
     environment: dict[str, str]
     report: str | None = None
+
+
+class PlaceDocument(PlaceResult, frozen=True, kw_only=True):
+    """``tapestry place --json``: the fields of an Envelope, and the result."""
+
+    version: int = VERSION
+    command: str
+    model: str | None = None
+    seconds: float
+    environment: dict[str, str]
 
 
 class LeftOutDocument(msgspec.Struct):
@@ -236,7 +247,7 @@ class DoctorDocument(Envelope, kw_only=True):
 
 
 #: Whatever a command may write.
-Document = Envelope | MigrateDocument | ExplainDocument | AuditDocument | ProfileDocument
+Document = Envelope | MigrateDocument | ExplainDocument | AuditDocument | ProfileDocument | PlaceDocument
 
 #: File name in docs/schema → the document it describes.
 DOCUMENTS: dict[str, type[Document]] = {
@@ -246,6 +257,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "audit": AuditDocument,
     "explain": ExplainDocument,
     "profile": ProfileDocument,
+    "place": PlaceDocument,
     "repro": ReproDocument,
     "agent": AgentDocument,
     "devices": DevicesDocument,

@@ -20,8 +20,7 @@ from tapestry.errors import UsageError
 from tapestry.placement.placement import Placement
 from tapestry.placement.search.candidates import Candidate, Kind, candidates_of, ways_of
 from tapestry.placement.search.end_to_end import Latency, RejectedError, StoredEndToEnd
-from tapestry.placement.search.record import Found
-from tapestry.placement.search.search import Limits, reference_only, search
+from tapestry.placement.search.search import Found, Limits, reference_only, search
 from tapestry.placement.search.store import CostStore
 from tapestry.program.program import Program
 from tapestry.program.region import quotient_order

@@ -19,8 +19,7 @@ from tapestry.placement.search.candidates import candidates_of, ways_of
 from tapestry.placement.search.end_to_end import ROUNDS, MeasuredEndToEnd, StoredEndToEnd
 from tapestry.placement.search.held_out import split
 from tapestry.placement.search.measure import MeasuredCosts, MeasuredOn, inputs_digest, tensors_digest
-from tapestry.placement.search.record import Found
-from tapestry.placement.search.search import Limits, reference_only, search
+from tapestry.placement.search.search import Found, Limits, reference_only, search
 from tapestry.placement.search.store import CostStore
 from tapestry.program.inputs import InputSet
 from tapestry.program.program import Program

@@ -1,10 +1,8 @@
-"""What a search found, as plain data: the ``place`` part of the JSON contract. Not here: searching."""
+"""What a search found, as plain data: the ``place`` part of the JSON contract. It needs no torch."""
 
 from __future__ import annotations
 
 import msgspec
-
-from tapestry.placement.placement import Placement
 
 
 class Errors(msgspec.Struct, frozen=True):
@@ -47,7 +45,7 @@ class FoundRegion(msgspec.Struct, frozen=True):
     error: float
 
 
-class Found(msgspec.Struct, frozen=True):
+class PlaceResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a search. Times are of one run, in milliseconds; None where there was no time to measure.
 
     ``gap`` is how far the exact stage's cost may be above the best one, as a part of it, in its own model of costs.
@@ -56,7 +54,6 @@ class Found(msgspec.Struct, frozen=True):
     ``interrupted``.
     """
 
-    placement: Placement
     budget: float
     latency_ms: float | None
     error: Errors

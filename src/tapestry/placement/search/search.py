@@ -23,7 +23,7 @@ from tapestry.placement.search.end_to_end import EndToEnd, Latency, RejectedErro
 from tapestry.placement.search.exact import Effort, Solution, solve
 from tapestry.placement.search.moves import merged, neighbours, single
 from tapestry.placement.search.problem import Choice, Pricing, Problem, problem_of
-from tapestry.placement.search.record import Best, Errors, Found, FoundRegion, Single
+from tapestry.placement.search.record import Best, Errors, FoundRegion, PlaceResult, Single
 
 #: The part of the budget that a search may use; the rest is for inputs that it has not seen.
 MARGIN = 0.7
@@ -52,6 +52,12 @@ class Limits:
             raise UsageError(f"expected a budget of 0 or more, got {self.budget}")
         if not self.seconds > 0:
             raise UsageError(f"expected a time above 0 seconds, got {self.seconds}")
+
+
+class Found(PlaceResult, frozen=True, kw_only=True):
+    """The winner, and what there is to say of it."""
+
+    placement: Placement
 
 
 @dataclass(eq=False)
