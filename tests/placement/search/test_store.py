@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -51,7 +52,7 @@ def test_every_part_of_the_key_counts(tmp_path: Path, part: str, other: object) 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(min_value=0, max_value=1e6, allow_nan=False))
 def test_numbers_come_back_as_they_were(number: float) -> None:
-    with CostStore(Path(":memory:")) as store:
+    with TemporaryDirectory() as folder, CostStore(Path(folder) / "costs.sqlite") as store:
         store.put(KEY, Answer(number))
         assert store.get(KEY) == Answer(number)
 
