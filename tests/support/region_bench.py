@@ -5,7 +5,8 @@ Not here: which backend compiles, and what is tested.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from tapestry.program.graph import Call, Graph, GraphInput, Ref, TensorSpec
 from tapestry.program.interpret import run_graph
 from tapestry.program.serial import loads
 from tapestry.runtime.bind import BoundRegion, ConstantBytes
-from tapestry.runtime.device import Device, DeviceInfo
+from tapestry.runtime.device import Buffer, Command, Device, DeviceInfo
 from tapestry.runtime.module import Compiled
 from tapestry.runtime.resident import Resident
 
@@ -74,7 +75,11 @@ class Bench:
     def compile(self, graph: Graph, options: Any = None) -> Compiled:
         return self._compiler(graph, self.device.info, options)
 
-    def run(self, graph: Graph, compiled: Compiled, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    @contextmanager
+    def placed(
+        self, graph: Graph, compiled: Compiled, values: Sequence[torch.Tensor]
+    ) -> Generator[tuple[list[Command], list[Buffer]]]:
+        """The commands that run a compiled region, whose inputs lie on the device meanwhile, and its outputs there."""
         fixed = [value for value, entry in zip(values, graph.inputs, strict=True) if entry.constant]
         prepared = run_graph(loads(compiled.preparation), fixed) if compiled.preparation else ()
 
@@ -98,17 +103,21 @@ class Bench:
                     self.device.write(inputs[-1], data)
             outputs = [self.device.alloc(max(1, compiled.tensors[tensor].nbytes)) for tensor in compiled.outputs]
             made += outputs
-            self.device.submit(bound.commands(inputs, outputs))
+            yield list(bound.commands(inputs, outputs)), outputs
+        finally:
+            for buffer in made:
+                self.device.free(buffer)
+            bound.close()
+
+    def run(self, graph: Graph, compiled: Compiled, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        with self.placed(graph, compiled, values) as (commands, outputs):
+            self.device.submit(commands)
             return [
                 from_storage(
                     self.device.read(buffer, compiled.tensors[tensor].nbytes), compiled.tensors[tensor], graph.spec(ref)
                 )
                 for buffer, tensor, ref in zip(outputs, compiled.outputs, graph.outputs, strict=True)
             ]
-        finally:
-            for buffer in made:
-                self.device.free(buffer)
-            bound.close()
 
     def call(
         self, op: Overload, *args: Any, constants: Sequence[int] = (), **kwargs: Any

@@ -18,14 +18,18 @@ from tapestry.runtime.resident import Resident
 from tapestry.suite.carve import carve
 from tapestry.suite.on_target import Target
 
-pytestmark = pytest.mark.webgpu
-
 Model = Callable[[torch.Tensor], object]
 
 
-@pytest.fixture(scope="module")
-def targets() -> Iterator[list[Target]]:
-    resident = Resident(open_device("webgpu:0"))
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("opencl:0", marks=pytest.mark.opencl),
+        pytest.param("webgpu:0", marks=pytest.mark.webgpu),
+    ],
+)
+def targets(request: pytest.FixtureRequest) -> Iterator[list[Target]]:
+    resident = Resident(open_device(request.param))
     with Compiler() as compiler:
         yield [Target.of(resident, backend, compiler) for backend in ready_backends("kernels,tvm")]
     resident.device.close()

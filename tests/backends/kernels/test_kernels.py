@@ -80,9 +80,9 @@ def targets() -> Iterator[list[Target]]:
     device.close()
 
 
-def migrated(targets: list[Target]) -> Outcome:
+def migrated(targets: list[Target], model: torch.nn.Module | None = None, x: torch.Tensor | None = None) -> Outcome:
     torch.manual_seed(0)
-    model, x = Model().eval(), torch.randn(4, 8)
+    model, x = (model or Model()).eval(), torch.randn(4, 8) if x is None else x
     program = capture(model, (x,))
     inputs = as_input_sets([(x,)])
     outcome = Migration(program, carve(program, inputs), inputs, targets).run()
@@ -101,8 +101,16 @@ def test_a_kernel_wins_over_the_compiler(targets: list[Target]) -> None:
     outcome = migrated(targets)
     assert outcome.findings == ()
     assert backends(outcome) == {
-        "a.linear": "tvm", "b.linear": "tvm", "add": "tvm", "relu": "tvm", "gelu": "kernels",
+        "a.linear": "kernels", "b.linear": "kernels", "add": "kernels", "relu": "tvm", "gelu": "kernels",
     }  # fmt: skip
+
+
+def test_a_kernel_of_the_user_wins_over_one_that_ships_for_more_calls(targets: list[Target]) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+    x = torch.randn(4, 8)
+    assert {region.nodes for region in migrated(targets, model, x).placement.regions} == {("0.linear", "1.gelu")}
+    write_gelu(RIGHT)
+    assert {region.nodes for region in migrated(targets, model, x).placement.regions} == {("0.linear",), ("1.gelu",)}
 
 
 def test_a_kernel_for_two_operators_is_used_as_one_region(targets: list[Target]) -> None:
@@ -189,7 +197,7 @@ def test_explain_says_what_kernel_and_compiler_make_of_a_node(targets: list[Targ
 
     assert answers("gelu") == {"eager": "other device", "kernels": "wrong", "tvm": "right"}
     assert answers("relu") == {"eager": "other device", "kernels": "in a pattern", "tvm": "right"}
-    assert answers("a.linear") == {"eager": "other device", "kernels": "unsupported", "tvm": "right"}
+    assert answers("a.linear") == {"eager": "other device", "kernels": "right", "tvm": "right"}
 
 
 def test_a_file_of_kernels_that_is_unfit_is_refused(tmp_path: Path) -> None:

@@ -18,11 +18,13 @@ LIMITS = Limits(max_binding_bytes=1 << 27, max_bindings=8, max_grid=(65535,) * 3
 
 
 class Adapter:
-    """A WebGPU device that runs nothing: what takes how long is said by a table, by whether groups share memory."""
+    """A device that runs nothing: what takes how long is said by a table, by whether groups share memory."""
 
-    def __init__(self, alone: float, shared: float, features: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, alone: float, shared: float, features: frozenset[str] = frozenset(), kind: str = "webgpu"
+    ) -> None:
         dtypes = frozenset({"float32", "int32"})
-        self.info = DeviceInfo("webgpu", "webgpu:0", "a table", "driver 1", LIMITS, dtypes, features)
+        self.info = DeviceInfo(kind, f"{kind}:0", "a table", "driver 1", LIMITS, dtypes, features)
         self.generation = 0
         self.seconds = {False: alone, True: shared}
         self.large = alone
@@ -45,7 +47,7 @@ class Adapter:
     def load(self, module: KernelModule | Artifact) -> Loaded:
         assert isinstance(module, KernelModule)
         loaded = Loaded(len(self._shares), module.digest)
-        self._shares[loaded.id] = "var<workgroup>" in module.source
+        self._shares[loaded.id] = "var<workgroup>" in module.source or "__local float" in module.source
         many = any(f"array<f32, {sums}>" in module.source for sums in (128, 256))
         self._large[loaded.id] = many and not self._shares[loaded.id]
         return loaded
@@ -83,6 +85,13 @@ def test_the_faster_schedule_is_taken(stated: frozenset[str], alone: float, shar
     matmul = found.pop("matmul")
     assert matmul == wanted or (wanted, matmul) == ("invocation", "large")  # the table has one time for both
     assert found == dict.fromkeys(set(FAMILIES) - {"matmul"}, wanted)
+
+
+def test_an_opencl_device_is_measured_too_but_for_large_tiles_on_a_processor() -> None:
+    alone, shared = Adapter(1e-3, 5e-3, kind="opencl"), Adapter(5e-3, 1e-3, frozenset({"software"}), "opencl")
+    assert settled(alone) == dict.fromkeys(FAMILIES, "invocation")
+    assert settled(shared) == dict.fromkeys(FAMILIES, "workgroup")
+    assert "large not used (the sums of a smaller tile fill" in Kernels().remarks(shared)
 
 
 def test_what_is_nearly_as_fast_does_not_beat_what_the_adapter_says_of_itself() -> None:
@@ -147,7 +156,7 @@ def test_another_driver_is_measured_anew(change: dict[str, object]) -> None:
 
 def test_another_kernel_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     settled(Adapter(1e-3, 5e-3))
-    monkeypatch.setattr("tapestry.backends.kernels.webgpu.softmax._BLOCK", 32)
+    monkeypatch.setattr("tapestry.backends.kernels.families.softmax._BLOCK", 32)
     device = Adapter(5e-3, 1e-3)
     assert settled(device)["rows"] == "workgroup"
 

@@ -1,4 +1,4 @@
-"""The WGSL kernels in both of their schedules: for a processor of its own, and for adapters that run on the CPU."""
+"""What only the kernels for WebGPU have: sums and extremes of long rows, and limits of its adapters."""
 
 from __future__ import annotations
 
@@ -47,31 +47,6 @@ def is_right(bench: Bench, op: Any, *args: Any) -> bool:
 
 
 pytestmark = pytest.mark.webgpu
-
-
-@pytest.mark.parametrize(
-    "x",
-    [
-        pytest.param(r(3, 7, 384), id="ordinary"),
-        pytest.param(300 + 0.01 * r(9, 384), id="far from zero"),
-        pytest.param(torch.full((3, 384), 300.0), id="equal"),
-        pytest.param(torch.full((3, 384), 1e38), id="the sum overflows"),
-        pytest.param(1e30 * r(3, 384), id="the squares overflow"),
-        pytest.param(1e-30 * r(3, 384), id="the squares are 0"),
-        pytest.param(torch.tensor([math.nan, 1.0] * 192)[None], id="NaN"),
-        pytest.param(r(2, 1), id="one value"),
-        pytest.param(r(70_000, 3), id="more rows than groups"),
-    ],
-)
-@pytest.mark.parametrize("given", [2, 1, 0])
-def test_layer_norm(bench: Bench, x: torch.Tensor, given: int) -> None:
-    length = x.shape[-1]
-    affine = [r(length), r(length + 1)[1:]][:given] + [None] * (2 - given)
-    assert is_right(bench, aten.layer_norm.default, x, [length], *affine, 1e-12)
-
-
-def test_layer_norm_over_two_dimensions(bench: Bench) -> None:
-    assert is_right(bench, aten.layer_norm.default, r(2, 3, 4, 5), [4, 5], r(4, 5), r(20).view(4, 5))
 
 
 def test_rows_too_long_for_the_device_are_refused(bench: Bench) -> None:

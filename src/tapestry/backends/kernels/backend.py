@@ -6,9 +6,11 @@ A region belongs to it when one kernel's pattern matches all of its calls. Not h
 from __future__ import annotations
 
 import hashlib
+import os
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
@@ -19,7 +21,7 @@ from tapestry.backends.kernels.loading import kernels_for
 from tapestry.backends.kernels.reading import files_read, reading
 from tapestry.backends.kernels.schedule import FAMILIES, Family, KernelOptions, stated
 from tapestry.backends.kernels.tuning import measured
-from tapestry.backends.rules import GraphIndex, MatchView
+from tapestry.backends.rules import Allowed, GraphIndex, Match, Matchable, MatchView
 from tapestry.errors import CompileError, UnsupportedError, UsageError
 from tapestry.program.graph import Graph, Ref, TensorSpec
 from tapestry.program.serial import dtype_name
@@ -27,7 +29,9 @@ from tapestry.runtime.device import Device, DeviceInfo
 from tapestry.runtime.module import Compiled, ConstantDecl, KernelDecl, KernelModule, LaunchDecl, TensorDecl
 
 #: The kinds of devices for which kernels with several schedules ship.
-_MEASURED = frozenset({"webgpu"})
+_MEASURED = frozenset({"opencl", "webgpu"})
+#: Where the files of kernels that ship lie.
+_SHIPPED = f"{Path(__file__).parent}{os.sep}"
 
 
 class Kernels(Backend):
@@ -46,6 +50,15 @@ class Kernels(Backend):
         # What a kernel for one call says of a call tells more than what one says that takes its neighbours too.
         patterns.sort(key=lambda pattern: len(pattern.calls))
         return tuple(patterns)
+
+    def matches(self, graph: Matchable, info: DeviceInfo, allowed: Allowed | None = None) -> Iterator[Match]:
+        """As any backend's. A user's kernel comes before those that ship, also before one that takes more calls."""
+        own = {entry.pattern for entry in kernels_for(info.kind) if not entry.file.startswith(_SHIPPED)}
+        found = tuple(super().matches(graph, info, allowed))
+        taken = {name for match in found if match.rule in own for name in match.nodes}
+        for match in found:
+            if len(match.nodes) == 1 or match.rule in own or taken.isdisjoint(match.nodes):
+                yield match
 
     def options(self) -> Sequence[Options]:
         return (KernelOptions(),)

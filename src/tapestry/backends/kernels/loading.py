@@ -19,22 +19,27 @@ from tapestry.backends.kernels.declare import Kernel, declared, forget, restore,
 from tapestry.backends.kernels.reading import files_read, reading_anew
 from tapestry.errors import UsageError
 
+#: Kernels for several kinds of devices.
+_FAMILIES = (
+    "tapestry.backends.kernels.families.attention",
+    "tapestry.backends.kernels.families.norms",
+    "tapestry.backends.kernels.families.products",
+    "tapestry.backends.kernels.families.rms_norm",
+    "tapestry.backends.kernels.families.softmax",
+)
 #: Device kind → the modules whose import declares the kernels that ship.
 _SHIPPED: dict[str, tuple[str, ...]] = {
     "opencl": (
+        *_FAMILIES,
         "tapestry.backends.kernels.opencl.elementwise",
         "tapestry.backends.kernels.opencl.reductions",
         "tapestry.backends.kernels.opencl.rows",
     ),
     "webgpu": (
-        "tapestry.backends.kernels.webgpu.attention",
+        *_FAMILIES,
         "tapestry.backends.kernels.webgpu.elementwise",
-        "tapestry.backends.kernels.webgpu.norms",
-        "tapestry.backends.kernels.webgpu.products",
         "tapestry.backends.kernels.webgpu.reductions",
-        "tapestry.backends.kernels.webgpu.rms_norm",
         "tapestry.backends.kernels.webgpu.rows",
-        "tapestry.backends.kernels.webgpu.softmax",
     ),
 }
 

@@ -119,6 +119,8 @@ def _too_large(info: DeviceInfo) -> str:
     """Why the large schedule is not tried, known beforehand since trying would cost what it is to save."""
     if "software" not in info.features:
         return "256 sums are more than a graphics processor has registers for"
+    if info.kind == "opencl":
+        return "the sums of a smaller tile fill a processor's registers already"
     if info.limits.max_loop_iterations:  # Mesa's, which compile by LLVM
         return "this adapter takes ten seconds to build each kernel of that size"
     return ""

@@ -284,6 +284,8 @@ def _pick(cl: Any, index: int) -> Any:
 def _describe(cl: Any, device: Any, name: str) -> DeviceInfo:
     extensions = set(device.extensions.split())
     features = {feature for extension, feature in _FEATURES.items() if extension in extensions}
+    if device.type & cl.device_type.CPU:
+        features.add("software")
     dtypes = set(_BASE_DTYPES)
     if "fp64" in features:
         dtypes |= {"float64", "complex128"}

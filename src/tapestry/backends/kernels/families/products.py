@@ -12,13 +12,14 @@ from math import isfinite, prod
 
 import torch
 
-from tapestry.backends.kernels.declare import Dispatch, kernel
+from tapestry.backends.kernels.declare import Dispatch
+from tapestry.backends.kernels.families import product_alone, product_group
+from tapestry.backends.kernels.families.conditions import plain_floats, within_rounds
+from tapestry.backends.kernels.families.product import Finish, Product
+from tapestry.backends.kernels.families.shipped import ship
+from tapestry.backends.kernels.families.text import batch_place, number
 from tapestry.backends.kernels.schedule import Family, Kind, Schedule
-from tapestry.backends.kernels.webgpu import product_alone, product_group
-from tapestry.backends.kernels.webgpu.conditions import plain_floats, within_rounds
 from tapestry.backends.kernels.webgpu.elementwise import ERF
-from tapestry.backends.kernels.webgpu.product import Finish, Product
-from tapestry.backends.kernels.webgpu.text import batch_place, number
 from tapestry.backends.rules import (
     Expression,
     MatchView,
@@ -56,8 +57,13 @@ def _linear(m: MatchView) -> Product:
     columns, depth = (weight if len(weight) == 2 else (1, *weight))[-2:]
     return Product(
         rows=prod(shape[:-1]), columns=columns, depth=depth, batch=(), x_batch=(), w_batch=(), transposed=True,
-        dtype=dtype_name(m.spec("x").dtype), finish=_with_bias(m),
+        dtype=dtype_name(m.spec("x").dtype), finish=_with_bias(m), lanes=_lanes(m),
     )  # fmt: skip
+
+
+def _lanes(m: MatchView) -> int:
+    """WGSL has vectors of up to four values, and ``dot``; in OpenCL C a sum for each of eight lanes is faster."""
+    return 8 if m.info.kind == "opencl" else 4
 
 
 def _with_bias(m: MatchView) -> Finish:
@@ -88,7 +94,7 @@ def _matmul(m: MatchView) -> Product:
         rows, x_batch, w_batch, batch = rows * prod(x_batch), (), (), ()
     return Product(
         rows=rows, columns=columns, depth=depth, batch=batch, x_batch=x_batch, w_batch=w_batch, transposed=vector,
-        dtype=dtype_name(m.spec("x").dtype),
+        dtype=dtype_name(m.spec("x").dtype), lanes=_lanes(m),
     )  # fmt: skip
 
 
@@ -132,7 +138,7 @@ def _declare(name: str, pattern: Expression, describe: _Describe, when: Predicat
             return dispatch(describe(m))
 
         conditions = all_of(plain_floats, *([when] if when is not None else []), within)
-        kernel("webgpu", pattern, conditions, name, Schedule(kind, _family(describe)))(write)
+        ship(pattern, conditions, name, Schedule(kind, _family(describe)), write)
 
 
 _declare("mm", op("aten.mm.default", any_("x"), any_("w")), _matmul)

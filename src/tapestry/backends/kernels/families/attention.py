@@ -10,11 +10,12 @@ from math import sqrt
 
 import torch
 
-from tapestry.backends.kernels.declare import Dispatch, kernel
+from tapestry.backends.kernels.declare import Dispatch
+from tapestry.backends.kernels.families import attention_alone, attention_group
+from tapestry.backends.kernels.families.conditions import FLOATS, bindable, some_elements, within_rounds
+from tapestry.backends.kernels.families.heads import Attention, Heads, Mask
+from tapestry.backends.kernels.families.shipped import ship
 from tapestry.backends.kernels.schedule import KINDS, Schedule
-from tapestry.backends.kernels.webgpu import attention_alone, attention_group
-from tapestry.backends.kernels.webgpu.conditions import FLOATS, bindable, some_elements, within_rounds
-from tapestry.backends.kernels.webgpu.heads import Attention, Heads, Mask
 from tapestry.backends.rules import Expression, MatchView, Op, all_of, any_, attr, either, op, optional
 from tapestry.program.serial import dtype_name
 
@@ -96,7 +97,7 @@ def _declare(name: str, pattern: Expression) -> None:
             return dispatch(_described(m))
 
         conditions = all_of(some_elements, bindable, _suits, within)
-        kernel("webgpu", pattern, conditions, name, Schedule(kind, "attention"))(write)
+        ship(pattern, conditions, name, Schedule(kind, "attention"), write)
 
 
 _ALONE = _attention(any_("q"), any_("k"), any_("v"))

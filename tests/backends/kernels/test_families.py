@@ -1,4 +1,4 @@
-"""Matrix products, softmax, rms_norm and attention in WGSL, over shapes, in every schedule, judged as cases are."""
+"""Matrix products, softmax, norms and attention that ship, over shapes, in every schedule, judged as cases are."""
 
 from __future__ import annotations
 
@@ -24,24 +24,34 @@ from tapestry.runtime.open import open_in_process
 
 aten = torch.ops.aten
 SOFTMAX, SAFE_SOFTMAX = (getattr(aten, name).default for name in ("_softmax", "_safe_softmax"))
-pytestmark = pytest.mark.webgpu
 
 #: Every example builds its own kernels, which takes Mesa's software adapter up to a second.
-FEW = settings(max_examples=4, deadline=None)
+FEW = settings(max_examples=3, deadline=None)
 DTYPES = st.sampled_from([torch.float32, torch.float32, torch.float16, torch.bfloat16])
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 17, 20, 33])
 
 
 @pytest.fixture(scope="module", params=["invocation", pytest.param("large", marks=pytest.mark.thorough), "workgroup"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+def schedule(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("opencl:0", marks=pytest.mark.opencl),
+        pytest.param("webgpu:0", marks=pytest.mark.webgpu),
+    ],
+)
+def bench(request: pytest.FixtureRequest, schedule: str) -> Iterator[Bench]:
     """``large`` is a schedule of matrix products; the others are the usual ones then."""
 
     def compiled(graph: Graph, info: DeviceInfo, options: Any) -> Compiled:
-        usual = "invocation" if request.param == "large" else request.param
-        chosen = {**dict.fromkeys(FAMILIES, usual), "matmul": request.param}
+        usual = "invocation" if schedule == "large" else schedule
+        chosen = {**dict.fromkeys(FAMILIES, usual), "matmul": schedule}
         return Kernels().compile(graph, info, msgspec.convert(chosen, KernelOptions))
 
-    device = open_in_process("webgpu:0")
+    device = open_in_process(request.param)
     yield Bench(device, compiled)
     device.close()
 
@@ -141,6 +151,38 @@ def test_softmax_of_more_rows_than_groups(bench: Bench) -> None:
 def test_rms_norm(bench: Bench, rows: int, length: int, dtype: torch.dtype, weighted: bool, eps: float | None) -> None:
     weight = r(length, dtype=dtype) if weighted else None
     assert not wrong(bench, aten.rms_norm.default, r(rows, length, dtype=dtype), [length], weight, eps)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        pytest.param(r(3, 7, 384), id="ordinary"),
+        pytest.param(300 + 0.01 * r(9, 384), id="far from zero"),
+        pytest.param(torch.full((3, 384), 300.0), id="equal"),
+        pytest.param(torch.full((3, 384), 1e38), id="the sum overflows"),
+        pytest.param(1e30 * r(3, 384), id="the squares overflow"),
+        pytest.param(1e-30 * r(3, 384), id="the squares are 0"),
+        pytest.param(torch.tensor([math.nan, 1.0] * 192)[None], id="NaN"),
+        pytest.param(r(2, 1), id="one value"),
+        pytest.param(r(70_000, 3), id="more rows than groups"),
+    ],
+)
+def test_layer_norm(bench: Bench, x: torch.Tensor) -> None:
+    length = x.shape[-1]
+    assert not wrong(bench, aten.layer_norm.default, x, [length], r(length), r(length + 1)[1:], 1e-12)
+
+
+@given(rows=SIZES, length=SIZES, dtype=DTYPES, given=st.integers(0, 2))
+@FEW
+def test_layer_norm_without_bias_or_weight(
+    bench: Bench, rows: int, length: int, dtype: torch.dtype, given: int
+) -> None:
+    affine = [r(length, dtype=dtype), r(length + 1, dtype=dtype)[1:]][:given] + [None] * (2 - given)
+    assert not wrong(bench, aten.layer_norm.default, r(rows, length, dtype=dtype), [length], *affine, 1e-5)
+
+
+def test_layer_norm_over_two_dimensions(bench: Bench) -> None:
+    assert not wrong(bench, aten.layer_norm.default, r(2, 3, 4, 5), [4, 5], r(4, 5), r(20).view(4, 5))
 
 
 @given(

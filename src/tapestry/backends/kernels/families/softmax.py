@@ -1,7 +1,8 @@
 """softmax of floats over any one dimension: one invocation a row, or a workgroup.
 
 Each row's largest value first, then the exponentials and their sum, then the quotients: the result holds the
-exponentials in between. A NaN is the largest value of its row, so that the whole row becomes NaN as in eager.
+exponentials in between where it can hold them unrounded. A NaN is the largest value of its row, so that the whole row
+becomes NaN as in eager.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from math import ceil, prod
 from string import Template
 
-from tapestry.backends.kernels.declare import Dispatch, kernel
+from tapestry.backends.kernels.declare import Dispatch
+from tapestry.backends.kernels.families.conditions import holds_float32, plain_floats, within_rounds
+from tapestry.backends.kernels.families.shipped import ship
+from tapestry.backends.kernels.families.text import EXP, bindings, stored, total
 from tapestry.backends.kernels.schedule import KINDS, Kind, Schedule
-from tapestry.backends.kernels.webgpu.conditions import plain_floats, within_rounds
 from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, SPECIAL, groups_for
-from tapestry.backends.kernels.webgpu.text import EXP, bindings, stored, total
 from tapestry.backends.rules import Expression, MatchView, all_of, any_, attr, op
 from tapestry.program.serial import dtype_name
 
@@ -39,15 +41,14 @@ fn softmax(${ENTRY}) {
     let end = min(begin + ${STEP}u, length);
     var block = 0.0;
     for (var i = begin; i < end; i += ${LANES}u) {
-      let value = exponential(x[first + i * ${INNER}u] - top);
-      out[first + i * ${INNER}u] = value;
-      block += value;
+      let value = ${EXPONENTIAL};
+      ${KEEP}block += value;
     }
     sum += block;
   }
   sum = total(sum, lane);
   for (var i = lane; i < length; i += ${LANES}u) {
-    let value = out[first + i * ${INNER}u];
+    let value = ${KEPT};
     out[first + i * ${INNER}u] = stored(${RESULT});
   }
 }
@@ -85,18 +86,21 @@ def _declare(name: str, pattern: Expression, masked: str = "") -> None:
         def write(m: MatchView, kind: Kind = kind) -> Dispatch:
             return _written(m, kind, masked)
 
-        kernel("webgpu", pattern, all_of(plain_floats, within), name, Schedule(kind, "rows"))(write)
+        ship(pattern, all_of(plain_floats, within), name, Schedule(kind, "rows"), write)
 
 
 def _written(m: MatchView, kind: Kind, masked: str) -> Dispatch:
     rows, length, inner = _sizes(m)
     alone = kind == "invocation"
     lanes, group = (1, _ALONE) if alone else (_LANES, _LANES)
+    kept, exponential = f"out[first + i * {inner}u]", f"exponential(x[first + i * {inner}u] - top)"
+    again = not holds_float32(m.spec("x"), m.info)
     texts = {
         "BINDINGS": bindings("x", "out"),
         "SPECIAL": SPECIAL,
         "STORED": stored(dtype_name(m.spec("x").dtype)),
         "EXP": EXP,
+        "EXPONENTIAL": exponential,
         "SHARED": total(lanes) + (_OWN if alone else Template(_LARGEST).substitute(LANES=lanes)),
         "GROUP": str(group),
         "ENTRY": ENTRY.replace("lane", "place"),
@@ -108,6 +112,8 @@ def _written(m: MatchView, kind: Kind, masked: str) -> Dispatch:
         "ROWS": str(rows),
         "LANES": str(lanes),
         "STEP": str(lanes * _BLOCK),
+        "KEEP": "" if again else f"{kept} = value;\n      ",
+        "KEPT": exponential if again else kept,
         "RESULT": f"select(value / sum, {masked}, top == -infinity())" if masked else "value / sum",
     }
     source = Template(_SOURCE).substitute(texts)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from math import ceil
 
 from tapestry.backends.kernels.declare import Dispatch
+from tapestry.backends.kernels.families.heads import Attention
+from tapestry.backends.kernels.families.text import tree
 from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, groups_for
-from tapestry.backends.kernels.webgpu.heads import Attention
 
 #: Lanes, which are also the keys of a round; rows of a group; and columns to a lane at most.
 _LANES, _ROWS, _EACH = 64, 4, 4
@@ -52,15 +53,14 @@ def dispatch(attention: Attention) -> Dispatch:
         "}",
         *(f"s{r} = score(s{r}, r{r}, key, mask{r});" for r in rows),
         *(f"part[{_LANES * r}u + lane] = s{r};" for r in rows),
-        *_tree([f"part[{_LANES * r}u + lane] = larger(part[{_LANES * r}u + lane + HALF], part[{_LANES * r}u + lane]);"
-                for r in rows]),
+        *tree([f"part[{_LANES * r}u + lane]" for r in rows], "lane", _LANES, "AT = larger(OTHER, AT);"),
         *(f"let high{r} = larger(part[{_LANES * r}u], top{r});" for r in rows),
         *(f"let shift{r} = select(high{r}, 0.0, high{r} == -infinity());" for r in rows),
         *(f"let before{r} = exponential(top{r} - shift{r});" for r in rows),
         "workgroupBarrier();",
         *(f"weight[{_LANES * r}u + lane] = exponential(s{r} - shift{r});" for r in rows),
         *(f"part[{_LANES * r}u + lane] = weight[{_LANES * r}u + lane];" for r in rows),
-        *_tree([f"part[{_LANES * r}u + lane] += part[{_LANES * r}u + lane + HALF];" for r in rows]),
+        *tree([f"part[{_LANES * r}u + lane]" for r in rows], "lane", _LANES),
         *(f"total{r} = fma(total{r}, before{r}, part[{_LANES * r}u]); top{r} = high{r};" for r in rows),
         *(f"o{r}_{c} *= before{r};" for r in rows for c in each),
         f"let last = min({_LANES}u, {a.keys}u - first);",
@@ -99,14 +99,3 @@ def _of_v(a: Attention, c: int, by_width: bool) -> str:
     if by_width:
         return f"v[(v0 + (first + j) * {a.v.step}u + c{c}) / 4u][c{c} % 4u]"
     return f"v[v0 + (first + j) * {a.v.step}u + c{c}]"
-
-
-def _tree(joins: list[str]) -> list[str]:
-    """Joins the values of all lanes into the first's, halving their number; HALF is how far the other one is."""
-    lines = ["workgroupBarrier();"]
-    half = _LANES // 2
-    while half:
-        lines.append(f"if (lane < {half}u) {{ {' '.join(join.replace('HALF', f'{half}u') for join in joins)} }}")
-        lines.append("workgroupBarrier();")
-        half //= 2
-    return lines

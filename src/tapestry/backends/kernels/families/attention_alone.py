@@ -9,8 +9,8 @@ from __future__ import annotations
 from math import ceil
 
 from tapestry.backends.kernels.declare import Dispatch
+from tapestry.backends.kernels.families.heads import Attention
 from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, groups_for
-from tapestry.backends.kernels.webgpu.heads import Attention
 
 _GROUP = 8
 #: Columns of the result that an invocation holds at most, and how many values of v a round may read: each takes code.

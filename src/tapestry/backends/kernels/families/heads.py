@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tapestry.backends.kernels.families.text import EXP, number, stored
 from tapestry.backends.kernels.webgpu.grid import SPECIAL
-from tapestry.backends.kernels.webgpu.text import EXP, number, stored
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tapestry.backends.kernels.families.text import batch_place, bindings, stored
 from tapestry.backends.kernels.webgpu.grid import SPECIAL
-from tapestry.backends.kernels.webgpu.text import batch_place, bindings, stored
 
 #: Sums of more terms are made of blocks of so many terms, so that roundings don't grow with their length.
 LONG, BLOCK = 4096, 256
@@ -43,6 +43,8 @@ class Product:
     transposed: bool
     dtype: str
     finish: Finish = Finish()
+    #: Values of a row that an invocation which works alone multiplies at once: 4, or 8 where there are such vectors.
+    lanes: int = 4
 
     @property
     def count(self) -> int:
@@ -50,7 +52,7 @@ class Product:
         return prod(self.batch)
 
     def head(self, x: str, w: str, tile: tuple[int, int]) -> str:
-        """Buffers (``x4`` for one that is read in vectors), where the matrices of a batch begin, and ``keep``.
+        """Buffers (``x4``, ``x8`` for one that is read in vectors), where the matrices of a batch begin, and ``keep``.
 
         ``keep`` stores the result of a sum; places of a ``tile`` of rows and columns beyond the last ones are left.
         """

@@ -7,11 +7,12 @@ from string import Template
 
 import torch
 
-from tapestry.backends.kernels.declare import Dispatch, kernel
+from tapestry.backends.kernels.declare import Dispatch
+from tapestry.backends.kernels.families.conditions import plain_floats, within_rounds
+from tapestry.backends.kernels.families.shipped import ship
+from tapestry.backends.kernels.families.text import bindings, number, stored, total
 from tapestry.backends.kernels.schedule import KINDS, Kind, Schedule
-from tapestry.backends.kernels.webgpu.conditions import plain_floats, within_rounds
 from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, groups_for
-from tapestry.backends.kernels.webgpu.text import bindings, number, stored, total
 from tapestry.backends.rules import Expression, MatchView, Predicate, all_of, any_, attr, dtypes, either, op
 from tapestry.program.serial import dtype_name
 
@@ -71,7 +72,7 @@ def _declare(name: str, pattern: Expression, *when: Predicate) -> None:
         def write(m: MatchView, kind: Kind = kind) -> Dispatch:
             return _written(m, kind)
 
-        kernel("webgpu", pattern, all_of(plain_floats, *when, within), name, Schedule(kind, "rows"))(write)
+        ship(pattern, all_of(plain_floats, *when, within), name, Schedule(kind, "rows"), write)
 
 
 def _written(m: MatchView, kind: Kind) -> Dispatch:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from math import ceil, prod
 from string import Template
 
-from tapestry.backends.kernels.declare import Dispatch, kernel
+from tapestry.backends.kernels.declare import Dispatch
+from tapestry.backends.kernels.families.conditions import plain_floats, within_rounds
+from tapestry.backends.kernels.families.shipped import ship
+from tapestry.backends.kernels.families.text import stored, total
 from tapestry.backends.kernels.schedule import KINDS, Kind, Schedule
-from tapestry.backends.kernels.webgpu.conditions import plain_floats, within_rounds
 from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, SPECIAL, groups_for
-from tapestry.backends.kernels.webgpu.text import stored, total
 from tapestry.backends.rules import MatchView, all_of, any_, attr, op
 from tapestry.program.serial import dtype_name
 
@@ -91,7 +92,7 @@ def _declare(name: str, given: tuple[str, ...], result: str) -> None:
             length = _length(m)
             return _written(m, kind, length, m.spec("x").numel // length, given, result)
 
-        kernel("webgpu", pattern, all_of(plain_floats, within), name, Schedule(kind, "rows"))(write)
+        ship(pattern, all_of(plain_floats, within), name, Schedule(kind, "rows"), write)
 
 
 def _written(m: MatchView, kind: Kind, length: int, rows: int, given: tuple[str, ...], result: str) -> Dispatch:

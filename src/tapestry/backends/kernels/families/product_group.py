@@ -9,9 +9,9 @@ from __future__ import annotations
 from math import ceil
 
 from tapestry.backends.kernels.declare import Dispatch
+from tapestry.backends.kernels.families.product import Product
+from tapestry.backends.kernels.families.text import tree
 from tapestry.backends.kernels.webgpu.grid import ENTRY, PLACE, groups_for
-from tapestry.backends.kernels.webgpu.product import Product
-from tapestry.backends.kernels.webgpu.text import tree
 
 #: Invocations of a group along each side of its tile, and terms that a tile of an operand holds for each sum.
 _SIDE, _TERMS = 16, 16
@@ -116,15 +116,16 @@ def _few_rows(product: Product) -> tuple[str, int, int]:
         *(f"s{r} = fma(x[x0 + {r * product.depth}u + k], b, s{r});" for r in rows),
         "}",
     ]
-    for r in rows:
-        lines += [
-            f"part[own * {_LANES}u + term] = s{r};",
-            tree("part", f"own * {_LANES}u + term", "term", _LANES),
-            f"if (term == 0u) {{ keep(part[own * {_LANES}u], batch, {r}u, column); }}",
-            "workgroupBarrier();",
-        ]
+    lines += [
+        *(f"part[{size * r}u + own * {_LANES}u + term] = s{r};" for r in rows),
+        *tree([f"part[{size * r}u + own * {_LANES}u + term]" for r in rows], "term", _LANES),
+        # Not between barriers: PoCL 3.0 loses there what a condition does.
+        "if (term == 0u) {",
+        *(f"keep(part[{size * r}u + own * {_LANES}u], batch, {r}u, column);" for r in rows),
+        "}",
+    ]
     source = f"""{product.head("x", "w", (1, _COLUMNS))}
-var<workgroup> part : array<f32, {size}>;
+var<workgroup> part : array<f32, {size * product.rows}>;
 @compute @workgroup_size({size})
 fn product({ENTRY}) {{
   let tile = {PLACE};

@@ -48,11 +48,11 @@ def stored(dtype: str) -> str:
 
 
 def bindings(*names: str) -> str:
-    """Declares float32 buffers in order; the last one is written. A name that ends in 4 is read in vectors of four."""
+    """Declares float32 buffers in order; the last one is written. A name in 4 or 8 is read in such vectors."""
     lines: list[str] = []
     for place, name in enumerate(names):
         access = "read_write" if place == len(names) - 1 else "read"
-        kind = "vec4f" if name.endswith("4") else "f32"
+        kind = f"vec{name[-1]}f" if name[-1] in "48" else "f32"
         lines.append(f"@group(0) @binding({place}) var<storage, {access}> {name} : array<{kind}>;")
     return "\n".join(lines) + "\n"
 
@@ -85,18 +85,22 @@ def total(lanes: int) -> str:
 var<workgroup> part : array<f32, {lanes}>;
 fn total(mine : f32, lane : u32) -> f32 {{
   part[lane] = mine;
-  {tree("part", "lane", "lane", lanes)}
+  {chr(10).join(tree(["part[lane]"], "lane", lanes))}
   return workgroupUniformLoad(&part[0]);
 }}
 """
 
 
-def tree(part: str, place: str, lane: str, width: int) -> str:
-    """Adds what ``width`` lanes (a power of two) left at ``place`` of a workgroup array into the first one's place."""
+def tree(places: Sequence[str], lane: str, width: int, join: str = "AT += OTHER;") -> list[str]:
+    """Joins what ``width`` lanes (a power of two) left in workgroup memory into what the first one did.
+
+    ``places``: texts of the places of a lane's values, which end in ``lane`` itself as a summand, so that a summand
+    more is another lane's. ``join``: the statement that takes the value OTHER into the one at AT.
+    """
     lines = ["workgroupBarrier();"]
     half = width // 2
     while half:
-        lines.append(f"if ({lane} < {half}u) {{ {part}[{place}] += {part}[{place} + {half}u]; }}")
-        lines.append("workgroupBarrier();")
+        joined = " ".join(join.replace("OTHER", f"{at[:-1]} + {half}u]").replace("AT", at) for at in places)
+        lines += [f"if ({lane} < {half}u) {{ {joined} }}", "workgroupBarrier();"]
         half //= 2
-    return "\n  ".join(lines)
+    return lines
