@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from tapestry.errors import UsageError
 from tapestry.placement.placement import Placement
 from tapestry.placement.search.candidates import Candidate, Kind, candidates_of, ways_of
 from tapestry.placement.search.end_to_end import Latency, RejectedError, StoredEndToEnd
+from tapestry.placement.search.pressing import noticing
 from tapestry.placement.search.search import Found, Limits, reference_only, search
 from tapestry.placement.search.store import CostStore
 from tapestry.program.program import Program
@@ -287,3 +290,30 @@ def test_no_candidates_leave_everything_on_the_source() -> None:
     assert found.best_single is not None
     assert found.best_single.backend == "source"
     assert found.speedup == 1.0
+
+
+def test_ctrl_c_that_a_measurement_has_swallowed_still_ends_the_search() -> None:
+    """A driver may take a KeyboardInterrupt for a lost device; then the search asks whether it was pressed."""
+    world = World(costs())
+    found = search(CANDIDATES, costs(), world, pressed=lambda: world.asked["latencies"] > 0)
+    assert found.ended == "interrupted"
+    assert world.asked["latencies"] == 1
+    assert found.error.held_out is None
+
+
+def test_ctrl_c_is_noticed_and_raised() -> None:
+    with noticing() as pressed:
+        assert not pressed()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert pressed()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_outside_of_the_main_thread_nothing_is_noticed() -> None:
+    def work() -> bool:
+        with noticing() as pressed:
+            return pressed()
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(work).result() is False

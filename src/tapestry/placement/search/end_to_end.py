@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Literal, Protocol
@@ -96,10 +96,14 @@ class MeasuredEndToEnd:
         first = len(self.inputs) if held_out else 0
         sets = self.held_out if held_out else self.inputs
         try:
-            with self.checked.build(placement) as executable:
-                return max(
-                    (self._error(executable, entry, first + place) for place, entry in enumerate(sets)), default=0.0
-                )
+            executable = self.checked.build(placement)
+            try:
+                found = [self._error(executable, entry, first + place) for place, entry in enumerate(sets)]
+            finally:
+                # On a device that is lost there is nothing to free, and why it was lost must not be hidden.
+                with suppress(DeviceLostError):
+                    executable.close()
+            return max(found, default=0.0)
         except (ConnectionLostError, EnvironmentProblem, RejectedError):
             raise
         except DeviceLostError as error:

@@ -316,15 +316,20 @@ def _wait(running: Future[cp_model.CpSolverStatus], end: Callable[[], None], sto
     while True:
         try:
             running.result(timeout=_LOOK)
+            return interrupted
         except TimeoutError:
-            if not interrupted and stop is not None and stop():
-                interrupted = True
+            interrupted = interrupted or _asked(stop)
         except KeyboardInterrupt:
             interrupted = True
-        else:
-            return interrupted
         if interrupted:
             end()
+
+
+def _asked(stop: Stop | None) -> bool:
+    try:
+        return stop is not None and stop()
+    except KeyboardInterrupt:
+        return True
 
 
 def _useful(problem: Problem, limit: float, known: int) -> Iterator[int]:

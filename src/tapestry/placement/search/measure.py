@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal, TypeVar, cast
@@ -190,10 +191,12 @@ class MeasuredCosts:
         try:
             return _median_time(device, self._commands(region, bound, device, buffers))
         finally:
-            if device.generation == generation:
-                for buffer in buffers:
-                    device.free(buffer)
-                bound.close()
+            # What was lost needs no freeing, and must not hide why: a crash, or Ctrl-C, which refuses nobody.
+            with suppress(DeviceLostError):
+                if device.generation == generation:
+                    for buffer in buffers:
+                        device.free(buffer)
+                    bound.close()
 
     def _commands(self, region: Region, bound: BoundRegion, device: Device, buffers: list[Buffer]) -> Sequence[Command]:
         compiled = bound.compiled
@@ -245,8 +248,9 @@ class MeasuredCosts:
             got = self._results(resident, region, compiled, inputs)
             again = self._results(resident, region, compiled, inputs)
         finally:
-            if resident.device.generation == generation:
-                resident.release_module(compiled.module.digest)
+            with suppress(DeviceLostError):
+                if resident.device.generation == generation:
+                    resident.release_module(compiled.module.digest)
         self._check(region, inputs, got, run, _is_reference(way))
         difference = program_error(again, got).max_rel_error
         own = program_error(got, [run.tensor(ref) for ref in region.outputs]).max_rel_error

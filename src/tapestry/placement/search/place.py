@@ -19,6 +19,7 @@ from tapestry.placement.search.candidates import candidates_of, ways_of
 from tapestry.placement.search.end_to_end import ROUNDS, MeasuredEndToEnd, StoredEndToEnd
 from tapestry.placement.search.held_out import split
 from tapestry.placement.search.measure import MeasuredCosts, MeasuredOn, inputs_digest, tensors_digest
+from tapestry.placement.search.pressing import noticing
 from tapestry.placement.search.search import Found, Limits, reference_only, search
 from tapestry.placement.search.store import CostStore
 from tapestry.program.inputs import InputSet
@@ -73,7 +74,10 @@ def place(
             rounds,
         )
         kept = StoredEndToEnd(whole, store, _data(program, inputs, [info.fingerprint for info in infos], rounds))
-        return search(candidates, model, kept, allowed, measured=lambda: model.measured + kept.measured)
+        pressed = open_.enter_context(noticing())
+        return search(
+            candidates, model, kept, allowed, measured=lambda: model.measured + kept.measured, pressed=pressed
+        )
 
 
 def _data(program: Program, inputs: Sequence[InputSet], devices: Sequence[str], rounds: int) -> str:

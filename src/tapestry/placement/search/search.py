@@ -88,12 +88,14 @@ def search(
     limits: Limits | None = None,
     clock: Callable[[], float] = time.monotonic,
     measured: Callable[[], int] = lambda: 0,
+    pressed: Callable[[], bool] = lambda: False,
 ) -> Found:
     """The fastest placement of the candidates within the limits.
 
-    ``measured`` says how many measurements were made so far. EnvironmentProblem when OR-Tools is missing.
+    ``measured`` says how many measurements were made so far; ``pressed`` whether Ctrl-C was, for where a measurement
+    takes the KeyboardInterrupt for a fault of its own. EnvironmentProblem when OR-Tools is missing.
     """
-    return _Search(candidates, costs, whole, limits or Limits(), clock, measured).run()
+    return _Search(candidates, costs, whole, limits or Limits(), clock, measured, pressed).run()
 
 
 class _Search:
@@ -105,6 +107,7 @@ class _Search:
         limits: Limits,
         clock: Callable[[], float],
         measured: Callable[[], int],
+        pressed: Callable[[], bool],
     ) -> None:
         self.candidates = candidates
         self.program = candidates.program
@@ -113,6 +116,7 @@ class _Search:
         self.limits = limits
         self.clock = clock
         self.measured = measured
+        self.pressed = pressed
         self.begin = clock()
         self.ended = "done"
         self.pricing: Pricing | None = None
@@ -141,6 +145,8 @@ class _Search:
         return self._found()
 
     def _late(self, part: float) -> bool:
+        if self.pressed():
+            raise KeyboardInterrupt
         return self.clock() - self.begin > part * self.limits.seconds
 
     # ----------------------------------------------------------------------------------------------------------- stages
@@ -201,7 +207,7 @@ class _Search:
             if self.room <= 0 or self._late(_SOLVED):
                 return
             self.solution = solve(self.problem, self.room, self._added, self.limits.effort, lambda: self._late(_SOLVED))
-            if self.solution.interrupted and not self._late(_SOLVED):
+            if self.solution.interrupted and not self._late(_SOLVED):  # not the time, but Ctrl-C
                 raise KeyboardInterrupt
             self._add(self.solution.choice)
             new = [e for e in merged(self.candidates, self.problem, self.solution.choice) if e not in self.grown]
