@@ -207,7 +207,7 @@ def test_a_missing_extra_names_its_install_line(
         blocked("pyopencl")
 
     monkeypatch.setattr("tapestry.runtime.open.open_device", fail)
-    monkeypatch.setattr("tapestry.migration.migrate.open_device", fail)
+    monkeypatch.setattr("tapestry.migration.workbench.open_device", fail)
     ended = tapestry("migrate", f"{factories}:small", "--to", "opencl", "--backend", "eager")
     refused(ended, 3, "pip install 'tapestry-ml[opencl]'")
 

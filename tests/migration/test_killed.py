@@ -62,8 +62,9 @@ class Job:
 
 
 def comparable(document: dict[str, Any]) -> dict[str, Any]:
-    """The document without what a resumed run may have otherwise."""
-    found = {key: value for key, value in document.items() if key not in {"seconds", "program_runs", "journal"}}
+    """The document without what a resumed run may have otherwise: times, and runs that it did not need."""
+    timed = {"seconds", "program_runs", "journal", "mixed"}
+    found = {key: value for key, value in document.items() if key not in timed}
     found["steps"] = [
         {key: value for key, value in step.items() if key not in {"seconds", "resumed"}} for step in found["steps"]
     ]
