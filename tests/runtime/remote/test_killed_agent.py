@@ -67,7 +67,7 @@ def comparable(result: msgspec.Struct) -> object:
 
     def bare(value: object) -> object:
         if isinstance(value, dict):
-            left = ("seconds", "device", "target", "resumed")
+            left = ("seconds", "device", "target", "resumed", "mixed")
             return {key: bare(entry) for key, entry in value.items() if key not in left}
         return [bare(entry) for entry in value] if isinstance(value, list | tuple) else value
 
