@@ -220,22 +220,39 @@ class Migration:
         return self._merging.run(moved, self._claim(moved), self.tell)
 
     def _claim(self, moved: list[str]) -> Regions:
-        """Give a hand-written kernel the places of several operators that it matches, where the whole stays right."""
+        """Give hand-written kernels the places of several operators that they match, where the whole stays right.
+
+        All places at once, and by halves where that is wrong.
+        """
         regions = alone(moved)
-        for target, nodes in self.choice.matches(moved):
-            before = self.choice.copy()
-            self.choice.claim(nodes, target)
-            wanted = replaced(regions, [nodes])
-            if not self.steps.compiles(nodes):
-                self.choice.restore(before)
+        waiting = [[match for match in self.choice.matches(moved) if self._compiles(*match)]]
+        while waiting:
+            matches = waiting.pop()
+            if not matches:
                 continue
+            before = self.choice.copy()
+            for target, nodes in matches:
+                self.choice.claim(nodes, target)
+            wanted = replaced(regions, [nodes for _, nodes in matches])
             result = self.steps.step("kernel", wanted)
             if result.good:
                 regions = wanted
                 continue
             self.choice.restore(before)
+            if len(matches) > 1:
+                half = len(matches) // 2
+                waiting += [matches[half:], matches[:half]]
+                continue
+            ((target, nodes),) = matches
             self._find(nodes, result.verdict, "kernel", f"{target.backend.name}: {result.reason}")
         return regions
+
+    def _compiles(self, target: Target, nodes: tuple[str, ...]) -> bool:
+        before = self.choice.copy()
+        self.choice.claim(nodes, target)
+        compiles = self.steps.compiles(nodes)
+        self.choice.restore(before)
+        return compiles
 
     def _found_together(self, found: Together) -> None:
         nodes = dict.fromkeys(node_id for place in found.places for node_id in place)
