@@ -57,10 +57,10 @@ fn layer_norm(${ENTRY}) {
   let first = row * LENGTH;
   let last = select(first, first + LENGTH, row < ROWS);
   var scale = 1.0;
-  var mean = total(sum_of(first, last, lane, scale), lane) / f32(LENGTH);
-  var variance = total(squares_of(first, last, lane, scale, mean), lane) / f32(LENGTH);
-  if (!is_finite(variance)) {
-    scale = ${SCALE};
+  var mean = 0.0;
+  var variance = infinity();
+  for (var tried = 0u; tried < 2u && !is_finite(variance); tried++) {
+    scale = select(1.0, ${SCALE}, tried > 0u);
     mean = total(sum_of(first, last, lane, scale), lane) / f32(LENGTH);
     variance = total(squares_of(first, last, lane, scale, mean), lane) / f32(LENGTH);
   }
