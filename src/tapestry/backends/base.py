@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from tapestry.backends.rules.index import GraphIndex
-from tapestry.backends.rules.rule import NO_RULE, Allowed, Match, Matchable, Rule, RuleError, When
+from tapestry.backends.rules.rule import NO_RULE, OTHER_DEVICE, Allowed, Match, Matchable, Rule, RuleError, When
 from tapestry.backends.rules.single import AnyOp, CallRule, Ops
 from tapestry.program.graph import Call, Graph
 from tapestry.runtime.device import Device, DeviceInfo
@@ -129,11 +129,12 @@ class Backend(ABC):
 
 
 def _telling(answers: Iterable[str | None]) -> str | None:
-    """None when an answer is yes; else the first reason that speaks of the operator."""
+    """None when an answer is yes; else the first reason that speaks of the operator, or else of the device."""
     reasons: list[str] = []
     for reason in answers:
         if reason is None:
             return None
         reasons.append(reason)
     telling = [reason for reason in reasons if not reason.startswith(NO_RULE)]
-    return (telling or reasons or ["the backend has no rules"])[0]
+    here = [reason for reason in telling if not reason.startswith(OTHER_DEVICE)]
+    return (here or telling or reasons or ["the backend has no rules"])[0]

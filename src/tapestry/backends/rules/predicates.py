@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tapestry.backends.rules.convex import text
+from tapestry.backends.rules.rule import OTHER_DEVICE
 from tapestry.backends.rules.view import MatchView, Predicate
 from tapestry.program.graph import Ref
 from tapestry.program.serial import dtype_name
@@ -119,7 +120,7 @@ def device_kind(*kinds: str) -> Predicate:
     """The device is of one of these kinds."""
 
     def judge(match: MatchView) -> str | None:
-        return None if match.info.kind in kinds else f"device {match.info.kind}, expected {' or '.join(kinds)}"
+        return None if match.info.kind in kinds else f"{OTHER_DEVICE}{match.info.kind}, expected {' or '.join(kinds)}"
 
     return judge
 

@@ -26,6 +26,8 @@ Matchable = Program | Graph | GraphIndex
 
 #: A refusal of a rule that does not speak of the operator starts with this.
 NO_RULE = "no rule for "
+#: How the reason of a rule for another kind of device begins.
+OTHER_DEVICE = "device "
 
 
 class RuleError(UsageError):
